@@ -1,0 +1,34 @@
+"""The errors a user can meet, each with the exit code of its kind.
+
+A message is one line: what was wrong, where, what to do. Exit code 1 is no error: it is the verdict `drifted`.
+"""
+
+
+class ReprokitError(Exception):
+    """Base of every error that is reported to the user in one line."""
+
+    exit_code = 2
+
+
+class InvalidInput(ReprokitError):
+    """Wrong usage, or a document that cannot be trusted."""
+
+    exit_code = 2
+
+
+class ProbeFailed(ReprokitError):
+    """The probe, its interpreter or its container failed: nothing was measured."""
+
+    exit_code = 3
+
+
+class ServiceFailed(ReprokitError):
+    """A service outside (registry, GitHub) failed."""
+
+    exit_code = 4
+
+
+class NoBaseline(ReprokitError):
+    """Nothing approved stands for this class of hardware."""
+
+    exit_code = 5

@@ -1,0 +1,1 @@
+"""The nouns: every document that leaves the program, its canonical JSON and its validation."""

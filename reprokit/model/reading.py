@@ -1,0 +1,229 @@
+"""Reading documents, every one of them hostile until it is validated.
+
+The order matters: size, encoding, depth and duplicate keys before anything is decoded; then the typed decoder;
+then the digest. `jsonschema` is asked only when the typed decoder has refused, to say where and why.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from reprokit.errors import InvalidInput
+from reprokit.model import canonical
+
+MAX_BYTES = 16 * 1024 * 1024
+MAX_DEPTH = 32
+MAX_PROBLEMS = 10
+SCHEMA_VERSION = 1
+
+T = TypeVar("T", bound=msgspec.Struct)
+# A string that never ends matches up to the end, so that no input makes the scan start over.
+_STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+
+
+def read(path: str | Path, model: type[T]) -> T:
+    """The document at `path`, if it is a valid one of type `model`.
+
+    Raises:
+        InvalidInput: the file cannot be read, or is no such document; names the file and the place in it.
+    """
+    return decode(load_json(path), model, str(path))
+
+
+def read_any(path: str | Path, *models: type[Any]) -> Any:
+    """The document at `path`, which says by its key `document` which of `models` it is.
+
+    Raises:
+        InvalidInput: as `read`, or a document of another type.
+    """
+    raw = load_json(path)
+    return decode(raw, by_type(raw, str(path), models), str(path))
+
+
+def by_type(raw: Any, where: str, models: tuple[type[T], ...]) -> type[T]:
+    """The one of `models` that a raw document claims to be.
+
+    Raises:
+        InvalidInput: it claims to be none of them.
+    """
+    claimed = raw.get("document") if isinstance(raw, dict) else None
+    known = {document_name(model): model for model in models}
+    if not isinstance(claimed, str) or claimed not in known:
+        expected = " or ".join(f'"{name}"' for name in known)
+        raise InvalidInput(f"{where}: /document: expected {expected}, found {_excerpt(claimed)}")
+    return known[claimed]
+
+
+def document_name(model: type[Any]) -> str:
+    """What a type of document writes under its key `document`."""
+    return "environment" if model.__name__ == "EnvironmentReport" else model.__name__.lower()
+
+
+def decode(raw: Any, model: type[T], where: str) -> T:
+    """A raw document as `model`, schema, version and digest checked.
+
+    Raises:
+        InvalidInput: with file, JSON pointer, what was expected and what stood there.
+    """
+    version = raw.get("schema_version") if isinstance(raw, dict) else None
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise InvalidInput(
+            f"{where}: /schema_version: expected {SCHEMA_VERSION}, found {_excerpt(version)}: "
+            "it was written by a newer reprokit; upgrade this one"
+        )
+    try:
+        document = msgspec.convert(raw, model)
+    except msgspec.ValidationError as error:
+        problem = next(explain(raw, document_name(model)), str(error))
+        raise InvalidInput(f"{where}: {problem}") from error
+    if problem := digest_problem(raw):
+        raise InvalidInput(f"{where}: {problem}")
+    return document
+
+
+def digest_problem(raw: dict[str, Any]) -> str | None:
+    """What is wrong with the digests in a raw document: its own and, in a baseline, those of its fingerprints."""
+    nested = [
+        (f"/approvals/{index}/fingerprint/digest", approval["fingerprint"])
+        for index, approval in enumerate(raw.get("approvals", ()))
+    ]
+    for pointer, part in [*nested, ("/digest", raw)]:
+        if "digest" in part and part["digest"] != (actual := canonical.digest(part)):
+            return f"{pointer}: the content has digest {actual}, the document says {part['digest']}: it was edited"
+    return None
+
+
+def explain(raw: Any, document: str) -> Iterator[str]:
+    """Each violation of a document's schema: JSON pointer, what was expected, what stood there."""
+    import jsonschema  # noqa: PLC0415 - 80 ms, and only for a broken document
+
+    from reprokit.model.schema import schema  # noqa: PLC0415
+
+    validator = jsonschema.Draft202012Validator(schema(document))
+    errors = sorted(validator.iter_errors(raw), key=lambda error: [str(part) for part in error.absolute_path])
+    for error in errors[:MAX_PROBLEMS]:
+        yield _describe(_innermost(error))
+
+
+def load_json(path: str | Path) -> Any:
+    """Plain data from the JSON file at `path`, within the limits and without duplicate keys.
+
+    Raises:
+        InvalidInput: unreadable, too large, not UTF-8, not JSON, nested too deep, a key twice, or a NaN token.
+    """
+    return parse_json(read_bytes(path), str(path))
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """The bytes of a regular file of at most `MAX_BYTES`.
+
+    Raises:
+        InvalidInput: it is missing, no regular file, unreadable or larger.
+    """
+    file = Path(path)
+    try:
+        if not file.is_file():
+            raise InvalidInput(f"{path}: no such file" if not file.exists() else f"{path}: not a regular file")
+        with file.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:  # a NUL in the name
+        raise InvalidInput(f"{str(path)!r}: no such file: {error}") from error
+    if len(data) > MAX_BYTES:
+        raise InvalidInput(f"{path}: larger than {MAX_BYTES // 2**20} MiB, the most that a document may have")
+    return data
+
+
+def parse_json(data: bytes, where: str) -> Any:
+    """Plain data from JSON bytes; `where` names them in errors.
+
+    Raises:
+        InvalidInput: as `load_json`.
+    """
+    if not data.strip():
+        raise InvalidInput(f"{where}: the file is empty")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{where}: byte {error.start}: not UTF-8") from error
+    if _too_deep(data):
+        raise InvalidInput(f"{where}: nested deeper than {MAX_DEPTH} levels")
+    try:
+        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        if "\\u" in text:  # escapes can spell half of a surrogate pair, which no encoder takes
+            json.dumps(value, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        raise InvalidInput(f"{where}: line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from error
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"{where}: a string holds half of a surrogate pair") from error
+    except RecursionError as error:
+        raise InvalidInput(f"{where}: nested deeper than {MAX_DEPTH} levels") from error
+    except ValueError as error:  # a duplicate key, a NaN token or a number of more digits than Python reads
+        raise InvalidInput(f"{where}: {error}") from error
+    return value
+
+
+def _too_deep(data: bytes) -> bool:
+    depth = 0
+    for match in _STRING_OR_BRACKET.finditer(data):
+        token = match[0]
+        if token in (b"{", b"["):
+            depth += 1
+            if depth > MAX_DEPTH:
+                return True
+        elif token in (b"}", b"]"):
+            depth -= 1
+    return False
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {_excerpt(twice)} stands twice in one object")
+    return result
+
+
+def _refuse_constant(token: str) -> Any:
+    raise ValueError(f'{token} is no JSON number; write "float:{token.lower().replace("infinity", "inf")}"')
+
+
+def _innermost(error: Any) -> Any:
+    """Of a union's branches, the failure that lies deepest: the branch that was meant."""
+    while error.context:
+        error = max(error.context, key=lambda inner: (len(inner.absolute_path), inner.validator != "type"))
+    return error
+
+
+def _describe(error: Any) -> str:
+    pointer = "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in error.absolute_path) or "/"
+    schema, found = error.schema, error.instance
+    if error.validator == "additionalProperties":
+        unknown = sorted(set(found) - set(schema.get("properties", {})))
+        return f"{pointer}: expected only known keys, found {_excerpt(unknown[0])}"
+    if error.validator == "required":
+        missing = next(key for key in schema["required"] if key not in found)
+        return f"{pointer}: expected the key {_excerpt(missing)}, found none"
+    if error.validator == "type":
+        expected = error.validator_value
+        return f"{pointer}: expected {expected if isinstance(expected, str) else ' or '.join(expected)}, found {_excerpt(found)}"
+    expected = f"{error.validator} {_excerpt(error.validator_value)}"
+    return f"{pointer}: expected {expected}, found {_excerpt(found)}"
+
+
+def _excerpt(value: Any, width: int = 60) -> str:
+    """A value on one line and in ASCII, so that a hostile one cannot break the line or the terminal."""
+    if isinstance(value, dict):
+        return f"an object of {len(value)} keys"
+    if isinstance(value, list) and len(value) > 8:
+        return f"an array of {len(value)} items"
+    text = json.dumps(value, default=repr)
+    return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,0 +1,101 @@
+"""Stages of a probe and the metrics it measured: what a fingerprint says about numbers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Number = float | Literal["float:nan", "float:inf", "float:-inf"]
+Sha256 = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*$", max_length=120)]
+Operator = Literal[
+    "rng", "data", "gemm", "conv", "reduction", "softmax", "norm", "attention", "gather", "scatter", "sort",
+    "elementwise", "quantize", "collective", "metric",
+]  # fmt: skip
+
+
+class Document(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """Base of every structure in a document: unknown keys are refused."""
+
+
+class Sketch(Document):
+    """A numeric summary small enough to keep, from which the difference of two runs is estimated."""
+
+    numel: Annotated[int, Meta(description="Number of elements of the tensor.", ge=0)]
+    norm: Annotated[Number, Meta(description="Euclidean norm over the finite elements.")]
+    minimum: Annotated[Number | None, Meta(description="Smallest finite element; null when there is none.")]
+    maximum: Annotated[Number | None, Meta(description="Largest finite element; null when there is none.")]
+    nan: Annotated[int, Meta(description="How many elements are NaN.", ge=0)]
+    infinite: Annotated[int, Meta(description="How many elements are infinite.", ge=0)]
+    samples: Annotated[
+        list[Number],
+        Meta(
+            description="Elements at fixed positions; the whole tensor, in order, where it has at most 64.",
+            max_length=64,
+        ),
+    ]
+    buckets: Annotated[
+        list[float],
+        Meta(
+            description="CountSketch of the finite elements: 64 sums with hashed signs; empty where samples are all.",
+            max_length=64,
+        ),
+    ]
+
+
+class Bound(Document):
+    """How far a result is from a float64 reference, in units of its a-priori error bound."""
+
+    ratio: Annotated[Number, Meta(description="Largest error divided by its bound, to three digits.")]
+    holds: Annotated[bool, Meta(description="Whether no element exceeds its bound.")]
+
+
+class Control(Document):
+    """What showed that a sensitive stage can move on this machine."""
+
+    change: Annotated[str, Meta(description="What was changed, such as the order of a reduction.", max_length=200)]
+    moved: Annotated[bool, Meta(description="Whether the hash moved; if not, the stage is blind.")]
+    flipped: Annotated[
+        int | None, Meta(description="Quantised codes that flipped under the change; null where nothing is quantised.")
+    ]
+
+
+class Stage(Document):
+    """One named, versioned step of the probe."""
+
+    name: Annotated[Name, Meta(description="Name of the stage, such as `layer0.attention.fp32`.")]
+    version: Annotated[int, Meta(description="Raised when the hash changes on an unchanged machine.", ge=1)]
+    operator: Annotated[Operator, Meta(description="Operator class.")]
+    kind: Annotated[
+        Literal["invariant", "sensitive"],
+        Meta(description="invariant: a known answer on every correct machine; sensitive: another kernel moves it."),
+    ]
+    state: Annotated[
+        Literal["ok", "unavailable", "unstable", "blind"],
+        Meta(description="unstable: repeats differed; blind: its control did not move it; unavailable: see reason."),
+    ]
+    reason: Annotated[str | None, Meta(description="Why the state is not ok.", max_length=500)]
+    inputs: Annotated[list[Name], Meta(description="Stages whose results this one consumes.", max_length=64)]
+    dtype: Annotated[str | None, Meta(description="Element type of the result.", max_length=32)]
+    shape: Annotated[list[int] | None, Meta(description="Shape of the result.", max_length=8)]
+    sha256: Annotated[
+        Sha256 | None, Meta(description="Hash over dtype, shape and little-endian bytes; null when unavailable.")
+    ]
+    expected: Annotated[Sha256 | None, Meta(description="The known answer of an invariant stage.")]
+    sketch: Annotated[Sketch | None, Meta(description="Numeric summary; null where the result is no float tensor.")]
+    bound: Annotated[Bound | None, Meta(description="Result against the float64 reference; null without one.")]
+    control: Annotated[Control | None, Meta(description="Whether the stage can move; null for invariant stages.")]
+
+
+class Metric(Document):
+    """One measured quality over several seeds."""
+
+    name: Annotated[Name, Meta(description="Name of the metric, such as `digits.accuracy`.")]
+    direction: Annotated[Literal["higher", "lower"], Meta(description="Which way is better.")]
+    values: Annotated[
+        list[Number], Meta(description="One value for each of `seeds.metrics`, in that order.", min_length=1)
+    ]
+    mean: Annotated[Number, Meta(description="Arithmetic mean over the seeds.")]
+    deviation: Annotated[Number, Meta(description="Sample standard deviation (n − 1) over the seeds; 0 for one seed.")]

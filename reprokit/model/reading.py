@@ -46,6 +46,21 @@ def read_any(path: str | Path, *models: type[Any]) -> Any:
     return decode(raw, by_type(raw, str(path), models), str(path))
 
 
+def load_any(path: str | Path) -> tuple[str, Any]:
+    """Type and raw content of the document at `path`: YAML is a configuration, JSON says by its key `document`.
+
+    Raises:
+        InvalidInput: as `load_json` and `load_yaml`, or a JSON document of no known type.
+    """
+    if Path(path).suffix in (".yml", ".yaml"):
+        return "config", load_yaml(path)
+    from reprokit.model.schema import DOCUMENTS
+
+    raw = load_json(path)
+    models = tuple(model for name, model in DOCUMENTS.items() if name != "config")
+    return document_name(by_type(raw, str(path), models)), raw
+
+
 def by_type(raw: Any, where: str, models: tuple[type[T], ...]) -> type[T]:
     """The one of `models` that a raw document claims to be.
 
@@ -101,9 +116,9 @@ def digest_problem(raw: dict[str, Any]) -> str | None:
 
 def explain(raw: Any, document: str) -> Iterator[str]:
     """Each violation of a document's schema: JSON pointer, what was expected, what stood there."""
-    import jsonschema  # noqa: PLC0415 - 80 ms, and only for a broken document
+    import jsonschema  # 80 ms, and only for a broken document
 
-    from reprokit.model.schema import schema  # noqa: PLC0415
+    from reprokit.model.schema import schema
 
     validator = jsonschema.Draft202012Validator(schema(document))
     errors = sorted(validator.iter_errors(raw), key=lambda error: [str(part) for part in error.absolute_path])
@@ -118,6 +133,43 @@ def load_json(path: str | Path) -> Any:
         InvalidInput: unreadable, too large, not UTF-8, not JSON, nested too deep, a key twice, or a NaN token.
     """
     return parse_json(read_bytes(path), str(path))
+
+
+def load_yaml(path: str | Path) -> Any:
+    """Plain data from the YAML file at `path`: safe tags only, no aliases, no key twice.
+
+    Raises:
+        InvalidInput: as `load_json`, with line and column.
+    """
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            event = self.peek_event()
+            if isinstance(event, yaml.AliasEvent):  # a few lines of aliases can stand for gigabytes
+                raise yaml.MarkedYAMLError(problem="aliases are not supported", problem_mark=event.start_mark)
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            seen = set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    problem = f"the key {_excerpt(key.value)} stands twice"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+                seen.add(key.value if isinstance(key.value, str) else id(key))
+            return super().construct_mapping(node, deep)
+
+    data = read_bytes(path)
+    try:
+        return yaml.load(data.decode("utf-8"), Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise InvalidInput(f"{path}: {where}not YAML: {error.problem}") from error
+    except RecursionError as error:
+        raise InvalidInput(f"{path}: nested too deep") from error
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+        raise InvalidInput(f"{path}: not YAML: {' '.join(str(error).split())}") from error
 
 
 def read_bytes(path: str | Path) -> bytes:

@@ -1,0 +1,85 @@
+"""The command line. Each command lives in a module of its own, imported when it is used and not before."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import NoReturn
+
+import click
+
+import reprokit
+from reprokit.errors import ReprokitError
+
+COMMANDS = {
+    "env": "reprokit.cli.env:env_command",
+    "probe": "reprokit.cli.probe:probe_command",
+    "compare": "reprokit.cli.compare:compare_command",
+    "baseline": "reprokit.cli.baseline:baseline_group",
+    "validate": "reprokit.cli.validate:validate_command",
+}
+INTERRUPTED = 130
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order in which a user needs them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None when there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, function = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), function)
+        return command
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(reprokit.__version__, prog_name="reprokit")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def cli(debug: bool) -> None:
+    """A determinism gate for machine learning: measure a machine, compare it with what was approved, say why.
+
+    \b
+    reprokit probe -o now.json                         measure this machine
+    reprokit baseline approve now.json --cell cpu      approve what it gives
+    reprokit compare .reprokit/baselines/cpu.json now.json
+
+    Exit codes: 0 holds, 1 leaves tolerance, 2 usage or invalid input, 3 the probe failed, 4 a service failed,
+    5 no baseline for this class of hardware.
+    """
+
+
+def main() -> NoReturn:
+    """Run the command line and exit; errors are one line on standard error."""
+    debug = "--debug" in sys.argv[1:2]
+    try:
+        code = cli.main(standalone_mode=False)
+    except ReprokitError as error:
+        code = _report(str(error), error.exit_code, debug)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        code = _report("interrupted", INTERRUPTED, debug)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader went away; nothing is left to tell it
+        code = ReprokitError.exit_code
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        code = _report(f"{where}{error.strerror or error}", ReprokitError.exit_code, debug)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _report(message: str, code: int, debug: bool) -> int:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    # one line, and nothing in it that a terminal would obey
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+    click.echo(f"reprokit: {line}", err=True)
+    return code

@@ -1,0 +1,123 @@
+"""`reprokit probe`: run the canonical probe on this machine and write its fingerprint."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from reprokit.model.fingerprint import Fingerprint
+
+STEPS = ("invariant", "rng", "data", "weights", "quantize", "layers", "kernel", "metrics", "environment", "fresh process")
+SAYS = "reprokit.probe: "  # how the probe side starts its own lines
+KEPT_LINES = 20
+
+
+@click.command("probe")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="Where the fingerprint goes.")
+@click.option("--profile", type=click.Choice(["quick", "full"]), default="full", show_default=True, help="quick: fewer shapes; full: every stage.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Device to measure.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 16), default=0, show_default=True, help="Seed of the random stages.")
+@click.option("--detail", type=click.Choice(["private", "full"]), default="private", show_default=True, help="full also records UUIDs, addresses, paths and every package: for private repositories.")
+def probe_command(output: Path, profile: str, device: str, seed: int, detail: str) -> None:
+    """Measure this machine: run the canonical probe and write its fingerprint.
+
+    Every stage runs three times in one process and once in a fresh one. Two runs on an unchanged machine give the
+    same digest. Needs torch and numpy in this interpreter; nothing leaves the machine.
+
+    \b
+    reprokit probe -o fingerprint.json
+    reprokit probe -o quick.json --profile quick
+    ATEN_CPU_CAPABILITY=avx2 reprokit probe -o other.json
+    """
+    from reprokit.errors import InvalidInput
+    from reprokit.model import canonical
+
+    if not output.parent.is_dir():
+        raise InvalidInput(f"{output}: the folder {output.parent} does not exist")
+    data = _run(["--profile", profile, "--device", device, "--seed", str(seed), "--detail", detail])
+    fingerprint = _validated(data)
+    canonical.write_file(output, data)
+    for line in _summary(fingerprint, output):
+        click.echo(line, err=True)
+
+
+def _run(arguments: list[str]) -> bytes:
+    """The output of the probe side, its progress shown while it works."""
+    import tempfile
+
+    from reprokit import launch
+    from reprokit.errors import ProbeFailed
+
+    lines: list[str] = []
+    # the document goes to a file, so that reading the progress cannot block the one who writes it
+    with tempfile.TemporaryFile() as document, _progress() as advance:
+        process = subprocess.Popen(
+            launch.command("reprokit.probe", *arguments), stdout=document, stderr=subprocess.PIPE, text=True, errors="replace"
+        )
+        try:
+            assert process.stderr is not None
+            for line in process.stderr:
+                lines = [*lines[-KEPT_LINES:], line.rstrip()]
+                step = line.strip().removeprefix(SAYS)
+                if step in STEPS:
+                    advance(step)
+            code = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+        if code:
+            said = [line.removeprefix(SAYS) for line in lines if line.removeprefix(SAYS) not in STEPS]
+            raise ProbeFailed(f"the probe ended with exit code {code}: {said[-1] if said else 'it said nothing'}")
+        document.seek(0)
+        return document.read()
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Calls with the name of each step as it starts: a bar on a terminal, plain lines in a log."""
+    if not sys.stderr.isatty():
+        done = iter(range(1, len(STEPS) + 1))
+        yield lambda step: click.echo(f"probe [{next(done, len(STEPS))}/{len(STEPS)}] {step}", err=True)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("probe"), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("importing torch", total=len(STEPS))
+        yield lambda step: bar.update(task, advance=1, description=step)
+
+
+def _validated(data: bytes) -> Fingerprint:
+    from reprokit.errors import InvalidInput, ProbeFailed
+    from reprokit.model import reading
+    from reprokit.model.fingerprint import Fingerprint
+
+    try:
+        return reading.decode(reading.parse_json(data, "the probe's output"), Fingerprint, "the probe's output")
+    except InvalidInput as error:
+        raise ProbeFailed(str(error)) from error
+
+
+def _summary(fingerprint: Fingerprint, output: Path) -> Iterator[str]:
+    states = [stage.state for stage in fingerprint.stages]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in ("ok", "blind", "unstable", "unavailable") if state in states)
+    yield f"{output}: {len(states)} stages ({counts}) in {fingerprint.run.seconds:.1f} s"
+    yield f"class key   {fingerprint.class_key}"
+    yield f"logit hash  {fingerprint.logit_hash}"
+    yield f"digest      {fingerprint.digest}"
+    for stage in fingerprint.stages:
+        if stage.state == "unstable":
+            yield f"warning: {stage.name} is unstable: {stage.reason}"
+        if stage.expected is not None and stage.sha256 != stage.expected:
+            yield f"warning: {stage.name} misses its known answer: a broken kernel or machine"
+        if stage.bound is not None and not stage.bound.holds:
+            yield f"warning: {stage.name} is {stage.bound.ratio} times its error bound away from float64"

@@ -1,0 +1,44 @@
+"""`reprokit validate`: is this file a document that the gate would trust?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("validate")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+def validate_command(files: tuple[Path, ...]) -> None:
+    """Check documents against their schemas, and their digests against their content.
+
+    Says for each file what is wrong: JSON pointer, what was expected, what stood there. The type of a JSON
+    document is its key `document`; a file ending in .yml or .yaml is read as a configuration.
+
+    \b
+    reprokit validate fingerprint.json .reprokit/baselines/*.json reprokit.yml
+
+    Exit code 2 when any file is not valid.
+    """
+    invalid = sum(not _validate(path) for path in files)
+    if invalid:
+        from reprokit.errors import InvalidInput
+
+        raise InvalidInput(f"{invalid} of {len(files)} files not valid")
+
+
+def _validate(path: Path) -> bool:
+    from reprokit.errors import InvalidInput
+    from reprokit.model import reading
+
+    try:
+        document, raw = reading.load_any(path)
+        problems = list(reading.explain(raw, document)) or list(filter(None, [reading.digest_problem(raw)]))
+    except InvalidInput as error:
+        click.echo(str(error), err=True)
+        return False
+    for problem in problems:
+        click.echo(f"{path}: {problem}", err=True)
+    if not problems:
+        click.echo(f"{path}: a valid {document}")
+    return not problems

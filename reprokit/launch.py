@@ -1,0 +1,13 @@
+"""How a module of the probe side is started in an interpreter of its own."""
+
+from __future__ import annotations
+
+import sys
+
+# `python -m` puts the working folder first on the path, where a user's random.py would shadow the library's
+_START = "import sys; del sys.path[0], sys.argv[0]; import runpy; runpy.run_module(sys.argv[0], run_name='__main__')"
+
+
+def command(module: str, *arguments: str) -> list[str]:
+    """The command line that runs `module` as a program with this interpreter, the working folder not on its path."""
+    return [sys.executable, "-c", _START, module, *arguments]

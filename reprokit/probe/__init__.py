@@ -1,0 +1,1 @@
+"""Probe side: runs the canonical workload and writes a fingerprint. Needs the standard library, torch and numpy."""

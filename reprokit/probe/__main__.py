@@ -1,0 +1,179 @@
+"""`python -m reprokit.probe`: run the probe in this interpreter and write its fingerprint to standard output.
+
+A second, fresh process starts first and imports torch while this one does; it runs every stage once and reports
+hashes. Progress goes to standard error, one line a part. Exit code 3: this machine could not run the probe.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from datetime import datetime, timezone
+from typing import Any
+
+from reprokit import launch
+from reprokit.model import canonical
+
+REPEATS = 3
+
+
+class CannotRun(Exception):
+    """This interpreter or machine cannot run the probe; the message says why in one line."""
+
+
+def main() -> None:
+    """Run as the recording process or, with `--hashes`, as the fresh one."""
+    options = _parse()
+    try:
+        output = _hashes(options) if options.hashes else _fingerprint(options)
+    except CannotRun as error:
+        sys.exit(_fail(str(error)))
+    sys.stdout.buffer.write(canonical.encode(output) + b"\n")
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m reprokit.probe", description=__doc__)
+    parser.add_argument("--profile", choices=("quick", "full"), default="full")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--detail", choices=("private", "full"), default="private")
+    parser.add_argument("--hashes", action="store_true", help="run once and print hashes alone")
+    return parser.parse_args()
+
+
+def _fail(message: str) -> int:
+    print(f"reprokit.probe: {message}", file=sys.stderr)
+    return 3
+
+
+def _fingerprint(options: argparse.Namespace) -> dict[str, Any]:
+    started, clock = datetime.now(timezone.utc), time.perf_counter()
+    with _fresh_process() as fresh:
+        device = _device(options.device)
+        from reprokit.probe.lfq.parts import parts
+        from reprokit.probe.recorder import Recorder
+
+        recorder, seconds = Recorder(), []
+        for name, part in parts(device, options.profile, options.seed).items():
+            _say(name)
+            begin = time.perf_counter()
+            recorder.run(part())
+            for _ in range(REPEATS - 1):
+                recorder.repeat(part())
+            seconds.append({"name": name, "seconds": time.perf_counter() - begin})
+        _say("environment")
+        environment = _environment(options)
+        _say("fresh process")
+        recorder.add_fresh(_collect(fresh))
+    stages = recorder.trace()
+    document = environment | {
+        "document": "fingerprint",
+        "schema_version": 1,
+        "class_key": _class_key(environment, options.device),
+        "probe": _probe(options),
+        "seeds": _seeds(options.seed),
+        "stages": stages,
+        "logit_hash": next(stage["sha256"] for stage in stages if stage["name"] == "logits"),
+        "metrics": _metrics(recorder),
+        "run": _run(started, time.perf_counter() - clock, seconds),
+    }
+    return canonical.sealed(document)
+
+
+def _fresh_process() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        launch.command("reprokit.probe", *sys.argv[1:], "--hashes"), stdout=subprocess.PIPE
+    )
+
+
+def _collect(fresh: subprocess.Popen[bytes]) -> dict[str, str]:
+    output, _ = fresh.communicate()
+    if fresh.returncode:
+        raise CannotRun(f"the fresh process ended with exit code {fresh.returncode}")
+    hashes: dict[str, str] = json.loads(output)
+    return hashes
+
+
+def _hashes(options: argparse.Namespace) -> dict[str, str]:
+    device = _device(options.device)
+    from reprokit.probe.lfq.parts import parts
+    from reprokit.probe.recorder import hashes
+
+    return hashes(stage for part in parts(device, options.profile, options.seed).values() for stage in part())
+
+
+def _device(name: str) -> Any:
+    try:
+        import numpy  # noqa: F401
+        import torch
+    except ImportError as error:
+        raise CannotRun(f"{sys.executable} has no {error.name}; the probe needs torch and numpy") from error
+    if name == "cuda" and not torch.cuda.is_available():
+        raise CannotRun("--device cuda: torch finds no usable GPU in this process")
+    return torch.device(name)
+
+
+def _environment(options: argparse.Namespace) -> dict[str, Any]:
+    from reprokit.environment import collect
+
+    return collect(options.detail)
+
+
+def _probe(options: argparse.Namespace) -> dict[str, Any]:
+    from reprokit.probe import lfq
+
+    return {
+        "name": lfq.NAME,
+        "version": lfq.VERSION,
+        "profile": options.profile,
+        "device": options.device,
+        "mode": "default",
+        "repeats": REPEATS,
+        "fresh": 1,
+    }
+
+
+def _class_key(environment: dict[str, Any], device: str) -> str:
+    """What the hardware was measured to be: never labels, driver or image, which are environment fields."""
+    if device == "cuda":
+        gpu = environment["gpus"][0]
+        mig = f" MIG {gpu['mig']['profile']}" if gpu["mig"]["profile"] else ""
+        return f"cuda: {gpu['name']}, {gpu['sm_count']} SMs{mig}, mode default"
+    return f"cpu: {environment['cpu']['model']}, {environment['cpu']['isa']}, mode default"
+
+
+def _seeds(base: int) -> dict[str, Any]:
+    from reprokit.probe.lfq import metrics
+
+    return {"base": base, "metrics": metrics.seeds(base)}
+
+
+def _metrics(recorder: Any) -> list[dict[str, Any]]:
+    import torch
+
+    from reprokit.probe.lfq import metrics
+
+    record = recorder.records["metrics.digits.evaluation"]
+    return metrics.summarised(torch.tensor(record["sketch"]["samples"], dtype=torch.float64).reshape(record["shape"]))
+
+
+def _run(started: datetime, seconds: float, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    from reprokit.environment import other_variables
+
+    return {
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": seconds,
+        "parts": parts,
+        "other_variables": other_variables(),
+    }
+
+
+def _say(part: str) -> None:
+    print(f"reprokit.probe: {part}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

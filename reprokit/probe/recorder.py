@@ -1,0 +1,134 @@
+"""Stages as they are declared by a probe, and the recorder that runs them and keeps their trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from reprokit.probe.hashing import Array, dtype_name, sha256
+from reprokit.probe.sketch import sketch
+
+
+class Unavailable(Exception):
+    """This machine cannot run a stage; the message is its reason and must name nothing private."""
+
+
+@dataclass(frozen=True)
+class Control:
+    """What must move a sensitive stage, and the result under that change."""
+
+    change: str
+    compute: Callable[[], Array]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a probe: how to compute it and what is known of the result.
+
+    `bound` takes the result and returns its largest error against a float64 reference in units of the
+    a-priori bound. `answer` is the hash that every correct machine gives; a stage with one is `invariant`.
+    """
+
+    name: str
+    operator: str
+    compute: Callable[[], Array]
+    version: int = 1
+    inputs: tuple[str, ...] = ()
+    invariant: bool = False
+    answer: str | None = None
+    bound: Callable[[Array], float] | None = None
+    control: Control | None = None
+
+
+class Recorder:
+    """Runs stages again and again: the first run is recorded in full, each further one by its hash.
+
+    Two stages of one name are a mistake of the probe's author and raise ValueError.
+    """
+
+    def __init__(self) -> None:
+        self.records: dict[str, dict[str, Any]] = {}
+        self._hashes: dict[str, list[str]] = {}
+
+    def run(self, stages: Iterable[Stage]) -> None:
+        """Compute, in order, stages seen for the first time and record them."""
+        for stage in stages:
+            if stage.name in self.records:
+                raise ValueError(f"two stages are called {stage.name}")
+            self.records[stage.name] = record = _blank(stage)
+            try:
+                result = stage.compute()
+            except Unavailable as error:
+                record.update(state="unavailable", reason=str(error))
+                continue
+            record.update(
+                dtype=dtype_name(result), shape=list(result.shape), sha256=sha256(result), sketch=sketch(result)
+            )
+            self._hashes[stage.name] = [record["sha256"]]
+            if stage.bound is not None:
+                ratio = stage.bound(result)
+                record["bound"] = {"ratio": float(f"{ratio:.2e}"), "holds": ratio <= 1.0}
+            if stage.control is not None:
+                _try_control(stage, result, record)
+
+    def repeat(self, stages: Iterable[Stage]) -> None:
+        """Compute stages once more and keep their hashes."""
+        for stage in stages:
+            if stage.name in self._hashes:
+                self._hashes[stage.name].append(sha256(stage.compute()))
+
+    def add_fresh(self, hashes: dict[str, str]) -> None:
+        """Take the hashes that a fresh process gave: a stage that it lacks counts as another result."""
+        for name, known in self._hashes.items():
+            known.append(hashes.get(name, "no result"))
+
+    def trace(self) -> list[dict[str, Any]]:
+        """The records in order, those whose repeats differ marked as unstable."""
+        for name, known in self._hashes.items():
+            if (distinct := len(set(known))) > 1:
+                where = "within one process" if len(set(known[:-1])) > 1 else "in a fresh process"
+                self.records[name].update(
+                    state="unstable", reason=f"{distinct} different results in {len(known)} runs, first {where}"
+                )
+        return list(self.records.values())
+
+
+def hashes(stages: Iterable[Stage]) -> dict[str, str]:
+    """Name and hash of each stage that this machine can run: what a fresh process reports."""
+    result = {}
+    for stage in stages:
+        try:
+            result[stage.name] = sha256(stage.compute())
+        except Unavailable:
+            continue  # the recording process states the reason
+    return result
+
+
+def _blank(stage: Stage) -> dict[str, Any]:
+    return {
+        "name": stage.name,
+        "version": stage.version,
+        "operator": stage.operator,
+        "kind": "invariant" if stage.invariant else "sensitive",
+        "state": "ok",
+        "reason": None,
+        "inputs": list(stage.inputs),
+        "dtype": None,
+        "shape": None,
+        "sha256": None,
+        "expected": stage.answer,
+        "sketch": None,
+        "bound": None,
+        "control": None,
+    }
+
+
+def _try_control(stage: Stage, result: Array, record: dict[str, Any]) -> None:
+    assert stage.control is not None
+    changed = stage.control.compute()
+    moved = sha256(changed) != record["sha256"]
+    flipped = int((changed != result).sum()) if stage.operator == "quantize" else None
+    record["control"] = {"change": stage.control.change, "moved": moved, "flipped": flipped}
+    if not moved:
+        record.update(state="blind", reason=f"did not move under its control: {stage.control.change}")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 
 # `python -m` puts the working folder first on the path, where a user's random.py would shadow the library's
-_START = "import sys; del sys.path[0], sys.argv[0]; import runpy; runpy.run_module(sys.argv[0], run_name='__main__')"
+_START = (
+    "import sys; sys.path[0] or sys.path.pop(0); del sys.argv[0]; "
+    "import runpy; runpy.run_module(sys.argv[0], run_name='__main__')"
+)
 
 
 def command(module: str, *arguments: str) -> list[str]:

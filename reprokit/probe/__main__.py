@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import time
+import traceback
 from datetime import datetime, timezone
 from typing import Any
 
@@ -31,6 +32,9 @@ def main() -> None:
         output = _hashes(options) if options.hashes else _fingerprint(options)
     except CannotRun as error:
         sys.exit(_fail(str(error)))
+    except Exception as error:  # one line for the user; the traceback for whoever reads the log
+        traceback.print_exc()
+        sys.exit(_fail(f"{type(error).__name__}: {error}"))
     sys.stdout.buffer.write(canonical.encode(output) + b"\n")
 
 

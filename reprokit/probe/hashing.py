@@ -26,7 +26,7 @@ def to_numpy(array: Array) -> np.ndarray:
 
 def dtype_name(array: Array) -> str:
     """The element type as torch and NumPy both spell it, such as `float32`."""
-    return str(array.dtype).removeprefix("torch.")
+    return array.dtype.name if isinstance(array, np.ndarray) else str(array.dtype).removeprefix("torch.")
 
 
 def sha256(array: Array) -> str:

@@ -14,6 +14,10 @@ class Unavailable(Exception):
     """This machine cannot run a stage; the message is its reason and must name nothing private."""
 
 
+class StageFailed(Exception):
+    """A stage raised what its author did not foresee; the message names both."""
+
+
 @dataclass(frozen=True)
 class Control:
     """What must move a sensitive stage, and the result under that change."""
@@ -58,7 +62,7 @@ class Recorder:
                 raise ValueError(f"two stages are called {stage.name}")
             self.records[stage.name] = record = _blank(stage)
             try:
-                result = stage.compute()
+                result = _computed(stage)
             except Unavailable as error:
                 record.update(state="unavailable", reason=str(error))
                 continue
@@ -76,7 +80,7 @@ class Recorder:
         """Compute stages once more and keep their hashes."""
         for stage in stages:
             if stage.name in self._hashes:
-                self._hashes[stage.name].append(sha256(stage.compute()))
+                self._hashes[stage.name].append(sha256(_computed(stage)))
 
     def add_fresh(self, hashes: dict[str, str]) -> None:
         """Take the hashes that a fresh process gave: a stage that it lacks counts as another result."""
@@ -99,10 +103,17 @@ def hashes(stages: Iterable[Stage]) -> dict[str, str]:
     result = {}
     for stage in stages:
         try:
-            result[stage.name] = sha256(stage.compute())
+            result[stage.name] = sha256(_computed(stage))
         except Unavailable:
             continue  # the recording process states the reason
     return result
+
+
+def _computed(stage: Stage) -> Array:
+    try:
+        return stage.compute()
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise StageFailed(f"stage {stage.name}: {type(error).__name__}: {error}") from error
 
 
 def _blank(stage: Stage) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from reprokit.probe.recorder import Control, Stage
 BATCH, LENGTH = 2, 64
 STREAM = 4099  # elements of each random stream: no multiple of a vector width
 PIXELS = 64
+DIGITS = Path(__file__).with_name("digits.csv.gz")
 
 
 def rng_stages(device: torch.device, seed: int) -> Iterator[Stage]:
@@ -74,8 +75,7 @@ def tokens(device: torch.device) -> torch.Tensor:
 @lru_cache(maxsize=1)
 def digits() -> tuple[torch.Tensor, torch.Tensor]:
     """float32 images (1797, 64) in [0, 1], on a grid of 1/16, and int64 labels (1797,); see DIGITS-LICENSE.txt."""
-    packed = Path(__file__).with_name("digits.csv.gz").read_bytes()
-    rows = gzip.decompress(packed).split()
+    rows = gzip.decompress(DIGITS.read_bytes()).split()
     table = torch.tensor([[int(float(cell)) for cell in row.split(b",")] for row in rows])
     return table[:, :PIXELS].float() / 16, table[:, PIXELS]
 

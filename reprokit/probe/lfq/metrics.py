@@ -23,7 +23,7 @@ from reprokit.probe.recorder import Control, Stage
 SEEDS = 5
 TRAINING = 1437  # images; the last 360 are held out
 HIDDEN, CLASSES = 32, 10
-BATCH, EPOCHS = 240, 12
+BATCH, EPOCHS = 240, 20
 RATE, MOMENTUM = 0.25, 0.9
 DIRECTIONS = {"digits.accuracy": "higher", "digits.f1": "higher", "digits.loss": "lower"}
 

@@ -61,7 +61,7 @@ def scale_exponent(largest: torch.Tensor, form: Format, rule: Rule) -> torch.Ten
     exponent = floor_log2(largest) - form.greatest_exponent
     if rule == "rceil":
         exponent += (largest * power_of_two(-exponent) > form.largest).long()
-    return exponent.masked_fill(largest == 0, -SCALE_BIAS).clamp(-SCALE_BIAS, SCALE_BIAS)
+    return exponent.clamp(-SCALE_BIAS, SCALE_BIAS)
 
 
 def encode(x: torch.Tensor, form: Format) -> torch.Tensor:
@@ -97,8 +97,8 @@ def unpack_nibbles(packed: torch.Tensor) -> torch.Tensor:
 
 
 def floor_log2(x: torch.Tensor) -> torch.Tensor:
-    """int64 floor(log2 x) of positive float64 numbers, from their bits; −1 for 0."""
-    return torch.frexp(x).exponent.long() - 1
+    """int64 floor(log2 x) of float64 numbers ≥ 0, from their bits; for 0 a number below every exponent in use."""
+    return (torch.frexp(x).exponent.long() - 1).masked_fill(x == 0, -1000)
 
 
 def power_of_two(exponent: torch.Tensor) -> torch.Tensor:

@@ -12,10 +12,13 @@ from reprokit.model.trace import Document, Name, Sha256
 FOLDER = ".reprokit/baselines"
 
 
+Reason = Annotated[str, Meta(max_length=2000)]
+
+
 class Approval(Document):
     """One approved environment and the numbers it gives."""
 
-    reason: Annotated[str | None, Meta(description="Why it was approved, in the approver's words.", max_length=2000)]
+    reason: Annotated[Reason | None, Meta(description="Why it was approved, in the approver's words.")]
     fingerprint: Annotated[Fingerprint, Meta(description="What was approved; its class key says for which hardware.")]
 
 

@@ -21,7 +21,7 @@ class Side(Document):
     source: Annotated[Literal["fingerprint", "baseline"], Meta(description="Kind of document it came from.")]
     cell: Annotated[Name | None, Meta(description="Cell of the baseline; null for a fingerprint.")]
     approval: Annotated[
-        int | None, Meta(description="Index into the baseline's approvals; null for a fingerprint.", ge=0)
+        int | None, Meta(description="Index into the baseline's approvals; null for a fingerprint.")
     ]
     exact: Annotated[
         bool | None, Meta(description="Whether that approval matched; false: the nearest one; null for a fingerprint.")

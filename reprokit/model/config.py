@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
 from reprokit.model.comparison import Level
@@ -15,7 +16,9 @@ class Cell(Document, rename="kebab"):
     """One entry of the matrix: runner labels × image × required level."""
 
     name: Annotated[Name, Meta(description="Name of the cell; also names its baseline file and artifact.")]
-    runs_on: Annotated[list[str], Meta(description="Runner labels.", min_length=1)] = ["self-hosted"]
+    runs_on: Annotated[list[str], Meta(description="Runner labels.", min_length=1)] = msgspec.field(
+        default_factory=lambda: ["self-hosted"]
+    )
     image: Annotated[str | None, Meta(description="Name of the pinned image; null runs without a container.")] = None
     device: Annotated[Literal["cpu", "cuda"], Meta(description="Device the probe runs on.")] = "cpu"
     level: Annotated[Level, Meta(description="Level of agreement that this cell requires.")] = "bit"

@@ -9,6 +9,8 @@ from msgspec import Meta
 
 Number = float | Literal["float:nan", "float:inf", "float:-inf"]
 Sha256 = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
+Text = Annotated[str, Meta(max_length=500)]
+Word = Annotated[str, Meta(max_length=32)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*$", max_length=120)]
 Operator = Literal[
     "rng", "data", "gemm", "conv", "reduction", "softmax", "norm", "attention", "gather", "scatter", "sort",
@@ -76,10 +78,10 @@ class Stage(Document):
         Literal["ok", "unavailable", "unstable", "blind"],
         Meta(description="unstable: repeats differed; blind: its control did not move it; unavailable: see reason."),
     ]
-    reason: Annotated[str | None, Meta(description="Why the state is not ok.", max_length=500)]
+    reason: Annotated[Text | None, Meta(description="Why the state is not ok.")]
     inputs: Annotated[list[Name], Meta(description="Stages whose results this one consumes.", max_length=64)]
-    dtype: Annotated[str | None, Meta(description="Element type of the result.", max_length=32)]
-    shape: Annotated[list[int] | None, Meta(description="Shape of the result.", max_length=8)]
+    dtype: Annotated[Word | None, Meta(description="Element type of the result.")]
+    shape: Annotated[list[int] | None, Meta(description="Shape of the result.")]
     sha256: Annotated[
         Sha256 | None, Meta(description="Hash over dtype, shape and little-endian bytes; null when unavailable.")
     ]

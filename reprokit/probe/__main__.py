@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -110,6 +111,8 @@ def _hashes(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _device(name: str) -> Any:
+    # threads that spin at barriers stall for seconds when other work holds their core; sleeping moves no number
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         import numpy  # noqa: F401
         import torch
@@ -168,7 +171,7 @@ def _run(started: datetime, seconds: float, parts: list[dict[str, Any]]) -> dict
     from reprokit.environment import other_variables
 
     return {
-        "started": started.isoformat(timespec="seconds"),
+        "started": started.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "seconds": seconds,
         "parts": parts,
         "other_variables": other_variables(),

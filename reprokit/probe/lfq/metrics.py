@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -43,20 +43,21 @@ def seeds(base: int) -> list[int]:
 
 def metric_stages(device: torch.device, base: int) -> Iterator[Stage]:
     """The loss curves of all seeds, and what the trained networks reach on the held-out images."""
-    results = cache(train)
+    results = cache(partial(train, device, base))
+    reordered = "pixels in reversed order"
     yield Stage(
         "metrics.digits.losses",
         "metric",
-        lambda: results(device, base).losses,
+        lambda: results(reverse=False).losses,
         inputs=("data.digits", "data.labels"),
-        control=Control("pixels in reversed order", lambda: results(device, base, reverse=True).losses),
+        control=Control(reordered, lambda: results(reverse=True).losses),
     )
     yield Stage(
         "metrics.digits.evaluation",
         "metric",
-        lambda: results(device, base).evaluation,
+        lambda: results(reverse=False).evaluation,
         inputs=("metrics.digits.losses",),
-        control=Control("the next seeds", lambda: train(device, base + SEEDS).evaluation),
+        control=Control(reordered, lambda: results(reverse=True).evaluation),
     )
 
 
@@ -72,7 +73,7 @@ def _metric(name: str, values: list[float]) -> dict[str, Any]:
     return {"name": name, "direction": DIRECTIONS[name], "values": values, "mean": mean, "deviation": deviation}
 
 
-def train(device: torch.device, base: int, reverse: bool = False) -> Training:
+def train(device: torch.device, base: int, reverse: bool) -> Training:
     """Train one network a seed, side by side in batched products; `reverse` only reorders the pixels."""
     images, labels = (part.to(device) for part in inputs.digits())
     order = torch.arange(inputs.PIXELS - 1, -1, -1) if reverse else torch.arange(inputs.PIXELS)

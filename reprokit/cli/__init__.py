@@ -9,7 +9,7 @@ from typing import NoReturn
 import click
 
 import reprokit
-from reprokit.errors import ReprokitError
+from reprokit.errors import ReprokitError, one_line
 
 COMMANDS = {
     "env": "reprokit.cli.env:env_command",
@@ -79,7 +79,5 @@ def _report(message: str, code: int, debug: bool) -> int:
         import traceback
 
         traceback.print_exc()
-    # one line, and nothing in it that a terminal would obey
-    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
-    click.echo(f"reprokit: {line}", err=True)
+    click.echo(f"reprokit: {one_line(message)}", err=True)
     return code

@@ -28,17 +28,17 @@ def validate_command(files: tuple[Path, ...]) -> None:
 
 
 def _validate(path: Path) -> bool:
-    from reprokit.errors import InvalidInput
+    from reprokit.errors import InvalidInput, one_line
     from reprokit.model import reading
 
     try:
         document, raw = reading.load_any(path)
         problems = list(reading.explain(raw, document)) or list(filter(None, [reading.digest_problem(raw)]))
     except InvalidInput as error:
-        click.echo(str(error), err=True)
+        click.echo(one_line(str(error)), err=True)
         return False
     for problem in problems:
-        click.echo(f"{path}: {problem}", err=True)
+        click.echo(one_line(f"{path}: {problem}"), err=True)
     if not problems:
-        click.echo(f"{path}: a valid {document}")
+        click.echo(one_line(f"{path}: a valid {document}"))
     return not problems

@@ -76,7 +76,9 @@ def _rows(device: torch.device) -> Iterator[Stage]:
 def _convolutions(device: torch.device, dtype: torch.dtype, full: bool) -> Iterator[Stage]:
     shapes = {"3x3": ((2, 64, 24, 24), (64, 64, 3, 3))}
     if full:
-        shapes |= {"1x1": ((2, 64, 20, 20), (48, 64, 1, 1)), "5x5": ((2, 9, 31, 31), (17, 9, 5, 5))}
+        shapes["1x1"] = ((2, 64, 20, 20), (48, 64, 1, 1))
+    if full and dtype == torch.float32:  # in bfloat16 its few channels leave a reordered sum nothing to show
+        shapes["5x5"] = ((2, 9, 31, 31), (17, 9, 5, 5))
     for name, (image, kernel) in shapes.items():
         x = exact.bell(image, f"kernel.conv.x.{name}").to(device, dtype)
         weight = exact.bell(kernel, f"kernel.conv.weight.{name}").to(device, dtype)

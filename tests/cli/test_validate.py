@@ -1,0 +1,50 @@
+"""`reprokit validate` on the documents that a user may hold."""
+
+from tests.model.test_reading import HOSTILE
+
+
+def test_every_hostile_document_costs_one_line_and_exit_code_2(run, tmp_path):
+    paths = []
+    for index, (data, _) in enumerate(HOSTILE.values()):
+        paths.append(tmp_path / f"{index}.json")
+        paths[-1].write_bytes(data)
+    done = run("validate", *paths)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert len(lines) == len(HOSTILE) + 1
+    for line, path, (_, expected) in zip(lines, paths, HOSTILE.values(), strict=False):
+        assert line.startswith(f"{path}: ")
+        assert expected in line
+    assert lines[-1] == f"reprokit: {len(HOSTILE)} of {len(HOSTILE)} files not valid"
+    assert "Traceback" not in done.stderr
+
+
+def test_a_document_of_no_known_type_is_refused(run, tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text('{"document": "fingerprnt"}')
+    done = run("validate", path)
+    assert done.returncode == 2
+    assert '/document: expected "fingerprint" or "baseline" or "comparison"' in done.stderr
+    path.write_text("[1]")
+    assert "/document: expected" in run("validate", path).stderr
+
+
+def test_a_configuration_is_valid_or_says_every_problem(run, tmp_path):
+    good, bad = tmp_path / "good.yml", tmp_path / "bad.yml"
+    good.write_text("version: 1\ncells:\n  - name: cpu\n    runs-on: [self-hosted, linux]\n    level: process\n")
+    bad.write_text("version: 2\ncells:\n  - name: cpu\n    lvel: bit\n    seed: -3\n")
+    done = run("validate", good)
+    assert (done.returncode, done.stdout) == (0, f"{good}: a valid config\n")
+    done = run("validate", good, bad)
+    assert done.returncode == 2
+    assert f'{bad}: /cells/0: expected only known keys, found "lvel"' in done.stderr
+    assert f"{bad}: /cells/0/seed: expected minimum 0, found -3" in done.stderr
+    assert f"{bad}: /version: expected" in done.stderr
+
+
+def test_a_name_with_control_characters_does_not_reach_the_terminal(run, tmp_path):
+    path = tmp_path / "x\x1b[31m\n.json"
+    done = run("validate", path)
+    assert done.returncode == 2
+    assert "\x1b" not in done.stderr
+    assert done.stderr.count("\n") == 2

@@ -1,0 +1,54 @@
+"""Print this interpreter's environment as JSON: `python -m reprokit.environment [--detail full]`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from datetime import datetime, timezone
+from typing import Any
+
+from reprokit.environment import DETAILS, collect, exercise, onednn, other_variables
+from reprokit.environment.absence import Unavailable
+from reprokit.model import canonical
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the exercise, collect, print; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m reprokit.environment", description=__doc__)
+    parser.add_argument(
+        "--detail", choices=DETAILS, default="private", help="full also shows what names the machine"
+    )
+    detail = parser.parse_args(arguments).detail
+    started = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    # Libraries that were asked to be verbose print on standard output: it is kept for the document alone.
+    output = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    document = report(detail, started)
+
+    with open(output, "wb") as stream:  # noqa: PTH123 - a descriptor, not a path
+        stream.write(canonical.encode(document) + b"\n")
+    return 0
+
+
+def report(detail: str, started: str) -> dict[str, Any]:
+    """The document `EnvironmentReport`, sealed with its digest."""
+    # Before the first operator, because oneDNN tells its instruction set only once. What fails here is asked
+    # again, and recorded, by the collector.
+    with contextlib.suppress(Unavailable, ImportError, OSError):
+        onednn.effective()
+    exercise.run()
+    return canonical.sealed(
+        {
+            "document": "environment",
+            "schema_version": 1,
+            **collect(detail),
+            "run": {"other_variables": other_variables(), "started": started},
+        }
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,8 +1,10 @@
-"""How a module of the probe side is started in an interpreter of its own."""
+"""How a module of the probe side is started in an interpreter of its own, and hands back its document."""
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import BinaryIO
 
 # `python -m` puts the working folder first on the path, where a user's random.py would shadow the library's
 _START = (
@@ -14,3 +16,13 @@ _START = (
 def command(module: str, *arguments: str) -> list[str]:
     """The command line that runs `module` as a program with this interpreter, the working folder not on its path."""
     return [sys.executable, "-c", _START, module, *arguments]
+
+
+def claim_output() -> BinaryIO:
+    """Standard output for this process's document alone: what libraries print there goes to standard error.
+
+    MKL and oneDNN print to the descriptor itself when they are asked to be verbose.
+    """
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return output

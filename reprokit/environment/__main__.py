@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import sys
 from datetime import datetime, timezone
 from typing import Any
 
+from reprokit import launch
 from reprokit.environment import DETAILS, collect, exercise, onednn, other_variables
 from reprokit.environment.absence import Unavailable
 from reprokit.model import canonical
@@ -23,13 +23,8 @@ def main(arguments: list[str] | None = None) -> int:
     detail = parser.parse_args(arguments).detail
     started = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    # Libraries that were asked to be verbose print on standard output: it is kept for the document alone.
-    output = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    document = report(detail, started)
-
-    with open(output, "wb") as stream:  # noqa: PTH123 - a descriptor, not a path
-        stream.write(canonical.encode(document) + b"\n")
+    with launch.claim_output() as output:
+        output.write(canonical.encode(report(detail, started)) + b"\n")
     return 0
 
 

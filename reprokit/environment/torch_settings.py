@@ -36,6 +36,7 @@ _BUILD = {
     "openmp": re.compile(r"OpenMP (\d{6})\b"),
     "compiler": re.compile(r"^\s*-\s*((?:GCC|[Cc]lang|MSVC) [\d.]+)", re.MULTILINE),
 }
+_CAPABILITY = re.compile(r".*CPU capability usage.*\n")  # a setting in effect, which is recorded as such
 _PARALLEL = {
     "backend": re.compile(r"ATen parallel backend: (.+)"),
     "max_threads": re.compile(r"omp_get_max_threads\(\) : (\d+)"),
@@ -73,7 +74,7 @@ def _section(absences: Absences, torch: Any) -> dict[str, Any]:
     return {
         **read(_identity(torch)),
         "build": _parsed(_BUILD, torch.__config__.show())
-        | {"config_sha256": sha256_text(torch.__config__.show())},
+        | {"config_sha256": sha256_text(_CAPABILITY.sub("", torch.__config__.show()))},
         **read(_numerics(torch)),
         # The new settings are read before the old ones, which refuse to answer when both were used.
         "fp32_precision": read(_fp32_precision(torch), "torch.fp32_precision"),

@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from reprokit.model.trace import Document, Sha256
+from reprokit.model.trace import Document, Sha256, Text
 
-Text = Annotated[str, Meta(max_length=500)]
+
 Value = Annotated[str, Meta(max_length=32768)]
 Names = Annotated[list[Text], Meta(max_length=500)]
 Count = Annotated[int, Meta(ge=0)]

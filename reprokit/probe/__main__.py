@@ -29,14 +29,16 @@ class CannotRun(Exception):
 def main() -> None:
     """Run as the recording process or, with `--hashes`, as the fresh one."""
     options = _parse()
+    output = launch.claim_output()
     try:
-        output = _hashes(options) if options.hashes else _fingerprint(options)
+        document = _hashes(options) if options.hashes else _fingerprint(options)
     except CannotRun as error:
         sys.exit(_fail(str(error)))
     except Exception as error:  # one line for the user; the traceback for whoever reads the log
         traceback.print_exc()
         sys.exit(_fail(f"{type(error).__name__}: {error}"))
-    sys.stdout.buffer.write(canonical.encode(output) + b"\n")
+    with output:
+        output.write(canonical.encode(document) + b"\n")
 
 
 def _parse() -> argparse.Namespace:
@@ -146,9 +148,10 @@ def _probe(options: argparse.Namespace) -> dict[str, Any]:
 def _class_key(environment: dict[str, Any], device: str) -> str:
     """What the hardware was measured to be: never labels, driver or image, which are environment fields."""
     if device == "cuda":
-        gpu = environment["gpus"][0]
-        mig = f" MIG {gpu['mig']['profile']}" if gpu["mig"]["profile"] else ""
-        return f"cuda: {gpu['name']}, {gpu['sm_count']} SMs{mig}, mode default"
+        import torch
+
+        gpu = torch.cuda.get_device_properties(0)  # of a MIG slice, the name says so and the SMs are its own
+        return f"cuda: {gpu.name}, {gpu.multi_processor_count} SMs, mode default"
     return f"cpu: {environment['cpu']['model']}, {environment['cpu']['isa']}, mode default"
 
 

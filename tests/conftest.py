@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as the probe itself does, before torch is imported
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 # what the machine under test may have set must not decide what a test sees
 NUMERIC = ("ATEN_", "MKL_", "OMP_", "ONEDNN_", "DNNL_", "PYTHONHASHSEED")

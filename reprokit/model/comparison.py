@@ -80,7 +80,13 @@ class StageError(Document):
     flipped: Annotated[
         Number | None, Meta(description="Estimated number of quantised codes that flipped; null elsewhere.")
     ]
-    tolerance: Annotated[float | None, Meta(description="Largest relative error at level process; null: must be equal.")]
+    tolerance: Annotated[
+        float | None,
+        Meta(
+            description="Largest relative error at level process, for codes the largest share that may flip; "
+            "null: must be equal."
+        ),
+    ]
     within: Annotated[bool, Meta(description="Whether the error is within the tolerance.")]
 
 
@@ -126,8 +132,8 @@ class MetricComparison(Document):
     base: Annotated[Number | None, Meta(description="Mean in the base; null where it is missing.")]
     head: Annotated[Number | None, Meta(description="Mean in the head; null where it is missing.")]
     deviation: Annotated[Number | None, Meta(description="Sample standard deviation of the base over its seeds.")]
-    low: Annotated[Number | None, Meta(description="Lower end of the band for the head's mean.")]
-    high: Annotated[Number | None, Meta(description="Upper end of the band for the head's mean.")]
+    low: Annotated[Number | None, Meta(description="Lower end of the band for the head's mean; null: open or not calibrated.")]
+    high: Annotated[Number | None, Meta(description="Upper end of the band for the head's mean; null: open or not calibrated.")]
     equal: Annotated[bool, Meta(description="Whether all values are equal.")]
     state: Annotated[
         Literal["holds", "warns", "fails", "missing", "new"],

@@ -1,0 +1,122 @@
+"""`reprokit baseline`: approve what a cell may measure, and show what is approved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from reprokit.model.baseline import Approval, Baseline
+
+FOLDER = ".reprokit/baselines"
+
+
+@click.group("baseline")
+def baseline_group() -> None:
+    """The numbers that people approved, one file a cell, kept in the repository."""
+
+
+@baseline_group.command("approve")
+@click.argument("fingerprint", type=click.Path())
+@click.option("--cell", required=True, metavar="NAME", help="Cell of the matrix; also names the file.")
+@click.option("--reason", metavar="TEXT", help="Why these numbers are right; reviewers read it.")
+@click.option(
+    "--folder", type=click.Path(), default=FOLDER, show_default=True, help="Folder of the baselines."
+)
+def approve_command(fingerprint: str, cell: str, reason: str | None, folder: str) -> None:
+    """Approve FINGERPRINT as one that the cell NAME may measure.
+
+    It is added beside what is approved already, so that several environments can stand side by side. A fingerprint
+    with unstable stages, a missed known answer or a broken bound is refused.
+
+    \b
+    Example:
+      reprokit baseline approve head.json --cell gpu-h100 --reason "driver 570 on the new runners"
+      git add .reprokit/baselines/gpu-h100.json
+    """
+    from pathlib import Path
+
+    from reprokit.compare.baseline import approve, check_cell
+    from reprokit.errors import InvalidInput
+    from reprokit.model.fingerprint import Fingerprint
+    from reprokit.model.reading import read
+
+    path = Path(folder, f"{check_cell(cell)}.json")
+    try:
+        approved = approve(path, read(fingerprint, Fingerprint), cell, reason)
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be written: {error.strerror}") from error
+    what = f"approval {approved.index} of cell {cell}"
+    click.echo(
+        f"already approved as {what}: {path} is unchanged" if approved.already else f"added {what} to {path}"
+    )
+
+
+@baseline_group.command("show")
+@click.argument("names", nargs=-1, metavar="[NAME|FILE]...")
+@click.option(
+    "--folder", type=click.Path(), default=FOLDER, show_default=True, help="Folder of the baselines."
+)
+def show_command(names: tuple[str, ...], folder: str) -> None:
+    """Show what is approved for each cell, or only for the cells or files that are named.
+
+    \b
+    Example:
+      reprokit baseline show
+      reprokit baseline show gpu-h100
+    """
+    from reprokit.model.baseline import Baseline
+    from reprokit.model.reading import read
+    from reprokit.report.table import table
+
+    paths = list(_paths(names, folder))
+    if not paths:
+        click.echo(
+            f"no baselines in {folder}; the first one: reprokit baseline approve FINGERPRINT --cell NAME"
+        )
+        return
+    rows = [row for path in paths for row in _rows(read(path, Baseline))]
+    click.echo("\n".join(table(("cell", "#", "class", "environment", "logits", "reason"), rows)))
+
+
+def _paths(names: tuple[str, ...], folder: str) -> Iterator[Path]:
+    from pathlib import Path
+
+    from reprokit.compare.baseline import check_cell
+
+    if not names:
+        yield from sorted(Path(folder).glob("*.json"))
+    for name in names:
+        yield Path(name) if Path(name).suffix == ".json" else Path(folder, f"{check_cell(name)}.json")
+
+
+def _rows(baseline: Baseline) -> Iterator[tuple[str, ...]]:
+    from reprokit.report.escape import plain
+
+    for index, approval in enumerate(baseline.approvals):
+        logits = (approval.fingerprint.logit_hash or "–").removeprefix("sha256:")[:12]
+        yield (
+            baseline.cell,
+            str(index),
+            plain(approval.fingerprint.class_key, 60),
+            plain(_environment(approval), 90),
+            logits,
+            plain(approval.reason or "", 60),
+        )
+
+
+def _environment(approval: Approval) -> str:
+    """The few fields by which a person knows an environment."""
+    fingerprint = approval.fingerprint
+    torch, numpy = fingerprint.torch, fingerprint.numpy
+    parts = {
+        "torch": torch.version if torch else None,
+        "numpy": numpy.version if numpy else None,
+        "cpu": torch.cpu_capability if torch else None,
+        "driver": fingerprint.driver.version,
+    }
+    return ", ".join(f"{name} {value}" for name, value in parts.items() if value is not None)

@@ -1,0 +1,96 @@
+"""`reprokit compare`: hold a fingerprint against another one or against a baseline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from reprokit.model.comparison import Comparison, Level
+
+
+@click.command("compare")
+@click.argument("base", type=click.Path())
+@click.argument("head", type=click.Path())
+@click.option(
+    "--level",
+    type=click.Choice(["bit", "process", "conclusion"]),
+    default="bit",
+    show_default=True,
+    help="Level that must hold: every bit, floats within tolerance, or metrics over seeds.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "markdown", "json"]),
+    default="text",
+    show_default=True,
+    help="How to show it.",
+)
+@click.option(
+    "-o", "--output", type=click.Path(), help="Write the report to FILE and print one line.", metavar="FILE"
+)
+def compare_command(base: str, head: str, level: Level, form: str, output: str | None) -> None:
+    """Compare HEAD, a fingerprint, with BASE, another fingerprint or a baseline.
+
+    Says which level of agreement holds, which stage of the computation differs first, what changed in the
+    environment, and whether the change under review can be the cause.
+
+    \b
+    Exit code: 0 holds, 1 drifted, 2 cannot be compared, 5 no baseline for this hardware.
+
+    \b
+    Example:
+      reprokit probe -o head.json
+      reprokit compare .reprokit/baselines/cpu.json head.json --level process
+    """
+    from reprokit.compare import EXIT_CODES, compare
+    from reprokit.model.baseline import Baseline
+    from reprokit.model.fingerprint import Fingerprint
+    from reprokit.model.reading import read, read_any
+
+    comparison = compare(read_any(base, Fingerprint, Baseline), read(head, Fingerprint), level)
+    report = _render(comparison, form)
+    if output is None:
+        click.echo(report, nl=False)
+    else:
+        _write(output, report)
+        click.echo(_summary(comparison, output))
+    raise SystemExit(EXIT_CODES[comparison.verdict.state])
+
+
+def _render(comparison: Comparison, form: str) -> str:
+    if form == "json":
+        import msgspec
+
+        from reprokit.model import canonical
+
+        return canonical.encode(msgspec.to_builtins(comparison)).decode() + "\n"
+    if form == "markdown":
+        from reprokit.report.markdown import markdown
+
+        return markdown(comparison)
+    import os
+    import sys
+
+    from reprokit.report.terminal import text
+
+    return text(comparison, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ)
+
+
+def _write(output: str, report: str) -> None:
+    from reprokit.errors import InvalidInput
+    from reprokit.model import canonical
+
+    try:
+        canonical.write_file(output, report.encode())
+    except OSError as error:
+        raise InvalidInput(f"{output}: cannot be written: {error.strerror}") from error
+
+
+def _summary(comparison: Comparison, output: str) -> str:
+    from reprokit.report.escape import plain
+    from reprokit.report.wording import headline
+
+    return f"{headline(comparison)} (report in {plain(output, 300)})"

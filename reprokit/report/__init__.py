@@ -1,0 +1,1 @@
+"""Renderings of a comparison: they show what the document says and decide nothing."""

@@ -1,0 +1,128 @@
+"""A comparison as GitHub-flavoured Markdown, everything from the document escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from reprokit.model.comparison import Comparison, FieldChange, StageComparison
+from reprokit.report import wording
+from reprokit.report.escape import code, value_text
+from reprokit.report.escape import markdown as words
+
+_REASON_WIDTH = 600
+_MOST_FOLDED = 200
+
+
+def markdown(comparison: Comparison) -> str:
+    """The whole report, ending with a line break."""
+    kind = comparison.diagnosis.class_
+    blocks = [
+        f"### {wording.headline(comparison)}",
+        words(wording.sentence(comparison), _REASON_WIDTH),
+        f"**Diagnosis{f': {kind}' if kind else ''}.** {words(comparison.diagnosis.reason, 2 * _REASON_WIDTH)}",
+        _levels(comparison),
+        *_environment(comparison),
+        *_stages(comparison),
+        *_metrics(comparison),
+        *_warnings(comparison),
+        *(f"{step}:\n\n```\n{_fenced(command)}\n```" for step, command in wording.next_steps(comparison)),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _levels(comparison: Comparison) -> str:
+    rows = []
+    for level in comparison.levels:
+        required = ", required" if level.level == comparison.verdict.required else ""
+        reasons, more = wording.split(level.reasons, wording.MOST_REASONS)
+        why = "; ".join(words(reason, 160) for reason in reasons) + (f"; +{more} more" if more else "")
+        rows.append((f"{level.level}{required}", "✓ holds" if level.holds else "✗ fails", why))
+    return _table(("level", "", "what breaks it"), rows)
+
+
+def _environment(comparison: Comparison) -> Iterator[str]:
+    shown, more = wording.split(comparison.environment, wording.MOST_FIELDS)
+    if not shown:
+        return
+    yield f"**What changed in the environment** ({len(comparison.environment)})"
+    yield _fields(shown)
+    if more:
+        rest = comparison.environment[wording.MOST_FIELDS :][:_MOST_FOLDED]
+        yield from _folded(f"+{more} more fields", _fields(rest))
+
+
+def _fields(changes: Sequence[FieldChange]) -> str:
+    rows = []
+    for change in changes:
+        whose = ", the machine's" if change.external else ""
+        old, new = (code(value_text(value)) for value in (change.base, change.head))
+        rows.append(
+            (code(change.field), f"{old} → {new}", change.relevance + whose, words(change.reason, 240))
+        )
+    return _table(("field", "base → head", "relevance", "why"), rows)
+
+
+def _stages(comparison: Comparison) -> Iterator[str]:
+    notable = wording.notable_stages(comparison)
+    shown, more = wording.split(notable, wording.MOST_STAGES)
+    if not shown:
+        return
+    first = comparison.diagnosis.first_stage
+    yield "**Stages that differ**" + (f", first {code(first)}" if first else "")
+    yield _stage_table(shown, first)
+    if more:
+        rest = notable[wording.MOST_STAGES :][:_MOST_FOLDED]
+        yield from _folded(f"+{more} more stages", _stage_table(rest, first))
+
+
+def _stage_table(stages: Sequence[StageComparison], first: str | None) -> str:
+    rows = [
+        (
+            code(stage.name),
+            stage.operator,
+            wording.error_text(stage),
+            wording.allowed_text(stage),
+            "first" if stage.name == first else "follows" if stage.follows else "",
+        )
+        for stage in stages
+    ]
+    return _table(("stage", "operator", "relative error", "allowed", ""), rows)
+
+
+def _metrics(comparison: Comparison) -> Iterator[str]:
+    if not comparison.metrics:
+        return
+    rows = [
+        (
+            code(metric.name),
+            wording.figure(metric.base, 6),
+            wording.figure(metric.head, 6),
+            wording.band_text(metric),
+            metric.state,
+        )
+        for metric in comparison.metrics
+    ]
+    yield "**Metrics**"
+    yield _table(("metric", "base", "head", "band", "state"), rows)
+
+
+def _warnings(comparison: Comparison) -> Iterator[str]:
+    if comparison.warnings:
+        yield "\n".join(f"- ⚠ {words(warning, _REASON_WIDTH)}" for warning in comparison.warnings)
+
+
+def _folded(title: str, body: str) -> Iterator[str]:
+    """A block that opens on a click; `title` is ours, never a document's."""
+    yield f"<details><summary>{title}</summary>"
+    yield body
+    yield "</details>"
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _fenced(command: str) -> str:
+    """A command for a fenced block, which no run of backticks can end."""
+    return "".join(character for character in command if character.isprintable() and character != "`")[:200]

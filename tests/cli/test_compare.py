@@ -1,0 +1,110 @@
+"""`reprokit compare` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from reprokit.cli.compare import compare_command
+from reprokit.compare.baseline import approve
+from reprokit.errors import InvalidInput
+from reprokit.model import canonical
+from reprokit.model.comparison import Comparison
+from reprokit.model.fingerprint import Fingerprint
+from reprokit.model.reading import read
+from tests.compare import builders
+from tests.compare.builders import changed, fingerprint, moved
+
+
+def written(path: Path, document: Fingerprint) -> str:
+    path.write_bytes(canonical.encode(msgspec.to_builtins(document)) + b"\n")
+    return str(path)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> str:
+    return written(tmp_path / "base.json", fingerprint())
+
+
+def invoke(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(compare_command, [str(argument) for argument in arguments])
+
+
+def test_exit_codes(tmp_path: Path, base: str) -> None:
+    jitter = written(tmp_path / "jitter.json", fingerprint(moved("kernel.gemm.fp32")))
+    quick = written(tmp_path / "quick.json", fingerprint(probe__profile="quick"))
+    version = written(tmp_path / "version.json", fingerprint(changed("kernel.gemm.fp32", version=2)))
+    assert invoke(base, base).exit_code == 0
+    assert invoke(base, jitter).exit_code == 1
+    assert invoke(base, jitter, "--level", "process").exit_code == 0
+    assert invoke(base, quick).exit_code == 2
+    assert invoke(base, version).exit_code == 5
+
+
+def test_a_baseline_as_base(tmp_path: Path, base: str) -> None:
+    path = tmp_path / "baselines" / "cpu.json"
+    approve(path, fingerprint(), "cpu")
+    assert invoke(path, base).exit_code == 0
+    other = written(tmp_path / "other.json", fingerprint(class_key="gpu: new"))
+    done = invoke(path, other)
+    assert done.exit_code == 5
+    assert "--cell cpu" in done.output
+
+
+def test_json_is_canonical_and_valid(tmp_path: Path, base: str) -> None:
+    nan = written(
+        tmp_path / "nan.json", fingerprint(changed("kernel.gemm.fp32", content=builders.values(1, 20)))
+    )
+    done = invoke(base, nan, "--format", "json")
+    assert done.exit_code == 1
+    assert done.stdout.endswith("}\n")
+    assert canonical.encode(json.loads(done.stdout)).decode() + "\n" == done.stdout
+    path = tmp_path / "comparison.json"
+    path.write_text(done.stdout)
+    assert read(path, Comparison).verdict.state == "drifted"
+
+
+def test_a_file_gets_the_report_and_the_terminal_one_line(tmp_path: Path, base: str) -> None:
+    target = tmp_path / "report.md"
+    done = invoke(base, base, "--format", "markdown", "-o", target)
+    assert done.exit_code == 0
+    assert done.output == f"✓ holds (report in {target})\n"
+    assert target.read_text().startswith("### ✓ holds\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base.json", "report.md"]
+
+
+def test_a_report_that_cannot_be_written_is_an_error(tmp_path: Path, base: str) -> None:
+    done = invoke(base, base, "-o", tmp_path / "missing" / "report.md")
+    assert isinstance(done.exception, InvalidInput)
+    assert "cannot be written" in str(done.exception)
+
+
+def test_documents_of_other_kinds_are_refused(tmp_path: Path, base: str) -> None:
+    path = tmp_path / "baselines" / "cpu.json"
+    approve(path, fingerprint(), "cpu")
+    done = invoke(base, path)
+    assert isinstance(done.exception, InvalidInput)
+
+
+def test_help_teaches(base: str) -> None:
+    done = invoke("--help")
+    assert "reprokit compare .reprokit/baselines/cpu.json head.json --level process" in done.output
+
+
+def test_start_up_imports_nothing_heavy(base: str) -> None:
+    """A time would depend on the machine; what costs time is what is imported."""
+    script = (
+        "import sys; from reprokit.cli import main; sys.argv[1:] = ['compare', sys.argv[1], sys.argv[1]]\n"
+        "try: main()\n"
+        "except SystemExit as end: assert end.code == 0, end.code\n"
+        "heavy = {'torch', 'numpy', 'jsonschema', 'rich', 'requests', 'docker', 'yaml'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, base], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,312 @@
+"""Levels and verdicts over planted faults."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from reprokit.compare import EXIT_CODES, compare
+from reprokit.errors import InvalidInput
+from reprokit.model import canonical
+from reprokit.model.comparison import Comparison, StageComparison
+from tests.compare import builders
+from tests.compare.builders import changed, changed_all, fingerprint, jittered, moved, numbers_of
+
+
+def held(head_stages: list[dict[str, Any]] | None = None, level: Any = "bit", **head: Any) -> Comparison:
+    return compare(fingerprint(), fingerprint(head_stages, **head), level)
+
+
+def row(comparison: Comparison, name: str) -> StageComparison:
+    return next(stage for stage in comparison.stages if stage.name == name)
+
+
+def levels(comparison: Comparison) -> list[bool]:
+    return [level.holds for level in comparison.levels]
+
+
+def reasons(comparison: Comparison, level: int) -> str:
+    return "; ".join(comparison.levels[level].reasons)
+
+
+def test_equal_fingerprints_hold_at_every_level() -> None:
+    found = held()
+    assert levels(found) == [True, True, True]
+    assert found.verdict.state == "holds"
+    assert found.diagnosis.class_ is None
+    assert EXIT_CODES[found.verdict.state] == 0
+
+
+def test_the_comparison_is_sealed_and_the_same_twice() -> None:
+    import msgspec
+
+    first, second = held(moved("kernel.gemm.fp32")), held(moved("kernel.gemm.fp32"))
+    assert first == second
+    assert canonical.digest(msgspec.to_builtins(first)) == first.digest
+
+
+def test_jitter_breaks_bit_and_keeps_process() -> None:
+    found = held(moved("kernel.gemm.fp32", 1e-7))
+    assert levels(found) == [False, True, True]
+    assert found.verdict.level == "process"
+    assert found.verdict.state == "drifted"
+    assert held(moved("kernel.gemm.fp32", 1e-7), "process").verdict.state == "holds"
+
+
+def test_tanh_gelu_breaks_process() -> None:
+    found = held(moved("kernel.gelu.fp32", 1.7e-4), "process")
+    assert levels(found) == [False, False, True]
+    assert "kernel.gelu.fp32 is off by" in reasons(found, 1)
+
+
+def test_minus_zero_is_another_hash_and_no_distance() -> None:
+    base = fingerprint(changed("kernel.gemm.fp32", content=[0.0, 1.0]))
+    head = fingerprint(changed("kernel.gemm.fp32", content=[-0.0, 1.0]))
+    assert levels(compare(base, head)) == [False, True, True]
+
+
+def test_permuted_elements_break_process() -> None:
+    numbers = numbers_of("kernel.gemm.fp32")
+    found = held(changed("kernel.gemm.fp32", content=[*numbers[256:], *numbers[:256]]), "process")
+    assert not found.verdict.holds
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("state", ["ok", "blind"])
+def test_new_nan_holds_at_no_level(value: float, state: str) -> None:
+    numbers = [value, *numbers_of("kernel.gemm.fp32")[1:]]
+    found = held(changed("kernel.gemm.fp32", content=numbers, state=state), "conclusion")
+    assert levels(found) == [False, False, False]
+    assert found.verdict.state == "drifted"
+    assert row(found, "kernel.gemm.fp32").error is not None
+    assert "NaN" in reasons(found, 2)
+
+
+def test_a_stage_without_a_sketch_cannot_hide_a_nan() -> None:
+    found = held(changed("kernel.gemm.fp32", sha256=builders.sha("x"), sketch=None), "conclusion")
+    assert found.verdict.state == "drifted"
+
+
+@pytest.mark.parametrize("how", ["missing", "unavailable"])
+def test_a_stage_gone_holds_at_no_level(how: str) -> None:
+    stages = [one for one in builders.trace() if one["name"] != "kernel.gemm.fp32"]
+    stages += [builders.unavailable("kernel.gemm.fp32")] if how == "unavailable" else []
+    found = held(stages, "conclusion")
+    assert levels(found) == [False, False, False]
+    assert row(found, "kernel.gemm.fp32").state == "gone"
+    assert found.diagnosis.first_stage == "kernel.gemm.fp32"
+
+
+def test_new_and_doubly_unavailable_stages_never_fail() -> None:
+    base = [*builders.trace(), builders.unavailable("collective.sum"), builders.unavailable("kernel.fp8")]
+    head = [*builders.trace(), builders.unavailable("collective.sum"), builders.stage("kernel.fp8")]
+    head += [builders.stage("kernel.more")]
+    found = compare(fingerprint(base), fingerprint(head))
+    assert found.verdict.state == "holds"
+    states = [row(found, name).state for name in ("collective.sum", "kernel.fp8", "kernel.more")]
+    assert states == ["unavailable", "new", "new"]
+    assert any("kernel.more" in warning for warning in found.warnings)
+
+
+def test_a_new_stage_that_misses_its_known_answer_fails() -> None:
+    stages = [
+        *builders.trace(),
+        builders.stage("invariant.more", kind="invariant", expected=builders.sha("right")),
+    ]
+    assert levels(held(stages)) == [False, False, False]
+
+
+def test_other_version_is_no_baseline_unless_something_drifted() -> None:
+    found = held(changed("kernel.gemm.fp32", version=2, sha256=builders.sha("new")))
+    assert found.verdict.state == "no_baseline"
+    assert EXIT_CODES[found.verdict.state] == 5
+    assert levels(found) == [False, False, False]
+    assert row(found, "kernel.gemm.fp32").state == "other_version"
+    both = changed_all(
+        {
+            "kernel.gemm.fp32": {"version": 2, "sha256": builders.sha("new")},
+            "kernel.softmax.fp32": {"content": jittered(numbers_of("kernel.softmax.fp32"), 1e-7)},
+        }
+    )
+    assert held(both).verdict.state == "drifted"
+    assert held(both, "process").verdict.state == "no_baseline"
+
+
+def test_swapped_order_of_stages_is_no_difference() -> None:
+    assert held(builders.trace()[::-1]).verdict.state == "holds"
+
+
+def test_a_blind_stage_counts_for_no_level_and_is_shown() -> None:
+    found = held(
+        changed("kernel.gemm.fp32", state="blind", content=jittered(numbers_of("kernel.gemm.fp32"), 0.1))
+    )
+    assert found.verdict.state == "holds"
+    assert row(found, "kernel.gemm.fp32").state == "blind"
+    assert sum("blind" in warning for warning in found.warnings) == 2
+
+
+def test_nothing_that_counts_is_no_pass() -> None:
+    stages = [one | {"state": "blind"} for one in builders.trace()]
+    found = compare(fingerprint(stages), fingerprint(stages))
+    assert found.verdict.state == "drifted"
+    assert "nothing was compared" in reasons(found, 0)
+
+
+def test_blind_logits_that_are_far_off_hold_at_no_level() -> None:
+    assert levels(held(changed("logits", state="blind", content=[0.0] * builders.COUNT))) == [
+        False,
+        False,
+        False,
+    ]
+
+
+@pytest.mark.parametrize("side", ["base", "head"])
+def test_an_unstable_stage_is_named_first_and_breaks_bit(side: str) -> None:
+    stages = changed("kernel.scatter_add.fp32", state="unstable", reason="2 different results in 4 runs")
+    pair = {"base": fingerprint(), "head": fingerprint()} | {side: fingerprint(stages)}
+    found = compare(pair["base"], pair["head"])
+    assert found.diagnosis.first_stage == "kernel.scatter_add.fp32"
+    assert levels(found) == [False, False, True]
+    assert "unstable" in found.levels[0].reasons[0]
+
+
+@pytest.mark.parametrize("equal_to_base", [True, False])
+def test_a_missed_known_answer_holds_at_no_level(equal_to_base: bool) -> None:
+    wrong = changed("invariant.gemm", expected=builders.sha("right"))
+    base = fingerprint(wrong) if equal_to_base else fingerprint()
+    found = compare(base, fingerprint(wrong), "conclusion")
+    assert found.verdict.state == "drifted"
+    assert found.diagnosis.first_stage == "invariant.gemm"
+
+
+def test_answer_and_result_that_change_together_are_caught() -> None:
+    other = builders.sha("other")
+    found = held(changed("invariant.gemm", sha256=other, expected=other), "conclusion")
+    assert found.verdict.state == "drifted"
+
+
+def test_a_head_cannot_redefine_a_stage() -> None:
+    other = builders.sha("other")
+    found = held(changed("invariant.gemm", sha256=other, expected=None, kind="sensitive"), "conclusion")
+    assert found.verdict.state == "drifted"
+
+
+def test_a_broken_bound_holds_at_no_level_even_when_equal() -> None:
+    broken = changed("kernel.gemm.fp32", bound={"ratio": 3.5, "holds": False})
+    found = compare(fingerprint(broken), fingerprint(broken), "conclusion")
+    assert found.verdict.state == "drifted"
+    assert "3.5" in reasons(found, 2)
+
+
+def test_logits_off_hold_at_no_level_and_within_tolerance_at_process() -> None:
+    assert levels(held(moved("logits", 0.1))) == [False, False, False]
+    assert levels(held(moved("logits", 1e-3))) == [False, True, True]
+
+
+def test_random_streams_must_be_equal_at_process() -> None:
+    found = held(moved("rng.torch", 1e-9), "process")
+    assert levels(found) == [False, False, True]
+    assert "must be equal" in reasons(found, 1)
+
+
+def test_flipped_codes_within_their_share() -> None:
+    codes = [float(i % 7) for i in range(builders.COUNT)]
+    few = [code + (i in (5, 100)) for i, code in enumerate(codes)]
+    many = [code + (i % 3 == 0) for i, code in enumerate(codes)]
+    name = "layer0.mlp_in.codes.fp8"
+    found = held(changed(name, content=few), "process")
+    assert found.verdict.holds
+    error = row(found, name).error
+    assert error is not None
+    assert error.flipped == 2
+    assert not held(changed(name, content=many), "process").verdict.holds
+
+
+def test_a_stage_follows_what_it_consumes() -> None:
+    found = held(
+        changed_all(
+            {
+                name: {"content": jittered(numbers_of(name), 1e-7)}
+                for name in ("layer0.qkv.fp32", "layer0.attention.fp32", "logits")
+            }
+        )
+    )
+    assert [row(found, name).follows for name in ("layer0.qkv.fp32", "layer0.attention.fp32", "logits")] == [
+        False,
+        True,
+        True,
+    ]
+    assert found.diagnosis.first_stage == "layer0.qkv.fp32"
+    assert found.diagnosis.operators == ["gemm"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("probe__name", "mine"),
+        ("probe__profile", "quick"),
+        ("probe__device", "cuda"),
+        ("probe__mode", "strict"),
+    ],
+)
+def test_another_probe_is_invalid(path: str, value: str) -> None:
+    found = held(**{path: value})
+    assert found.verdict.state == "invalid"
+    assert EXIT_CODES[found.verdict.state] == 2
+    assert levels(found) == [False, False, False]
+    assert value in found.diagnosis.reason
+
+
+def test_another_version_of_the_probe_alone_is_fine() -> None:
+    assert held(probe__version=2).verdict.state == "holds"
+
+
+def test_another_seed_keeps_the_conclusion_alone() -> None:
+    stages = changed_all(
+        {name: {"content": builders.values(77)} for name in ("rng.torch", "metrics.digits.losses")}
+    )
+    metrics = [builders.metric(numbers=[0.951, 0.944, 0.957, 0.949, 0.953])]
+    found = held(stages, "conclusion", metrics=metrics, seeds={"base": 7, "metrics": [7, 8, 9, 10, 11]})
+    assert levels(found) == [False, False, True]
+    assert found.verdict.state == "holds"
+    assert found.diagnosis.class_ == "statistical"
+    assert found.environment[0].field == "seeds.base"
+    assert found.environment[0].relevance == "likely"
+
+
+def test_another_seed_with_another_kernel_is_the_environment() -> None:
+    stages = changed_all(
+        {name: {"content": builders.values(77)} for name in ("rng.torch", "kernel.softmax.fp32")}
+    )
+    found = held(stages, seeds__base=7, variables__ATEN_CPU_CAPABILITY="avx2")
+    assert found.diagnosis.class_ == "environment"
+    assert found.diagnosis.first_stage == "kernel.softmax.fp32"
+
+
+def test_a_metric_beyond_its_band_breaks_every_level() -> None:
+    found = held(metrics=[builders.metric(numbers=[0.9, 0.91, 0.89, 0.905, 0.895])], level="conclusion")
+    assert levels(found) == [False, False, False]
+    assert found.metrics[0].state == "fails"
+
+
+def test_a_missing_metric_holds_at_no_level() -> None:
+    assert levels(held(metrics=[])) == [False, False, False]
+
+
+def test_sketches_that_overflow_are_written_as_tags() -> None:
+    found = held(changed("kernel.gemm.fp32", content=builders.values(3, 20)))
+    error = row(found, "kernel.gemm.fp32").error
+    assert error is not None
+    assert error.relative == "float:inf"
+    assert not error.within
+
+
+def test_traces_that_contradict_themselves_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="two stages are called logits"):
+        held([*builders.trace(), builders.stage("logits")])
+    with pytest.raises(InvalidInput, match="two metrics"):
+        held(metrics=[builders.metric(), builders.metric()])
+    with pytest.raises(InvalidInput, match="logit_hash"):
+        held(logit_hash=builders.sha("another"))

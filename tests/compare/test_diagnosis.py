@@ -1,0 +1,106 @@
+"""The class of a difference, and whether the change under review can be its cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reprokit.compare import compare
+from reprokit.model.comparison import Diagnosis
+from tests.compare import builders
+from tests.compare.builders import changed, changed_all, fingerprint, jittered, moved, numbers_of
+
+OTHER = builders.sha("other")
+
+
+def diagnosis(stages: list[dict[str, Any]] | None = None, **head: Any) -> Diagnosis:
+    return compare(fingerprint(), fingerprint(stages, **head)).diagnosis
+
+
+def test_only_a_driver_is_not_the_change_s_fault() -> None:
+    found = diagnosis(moved("kernel.gemm.fp32"), driver__version="580.1", source__commit="b" * 40)
+    assert (found.class_, found.caused_by_change) == ("environment", "no")
+    assert "driver.version unset → 580.1" in found.reason
+
+
+@pytest.mark.parametrize("also", [{"variables__MKL_CBWR": "COMPATIBLE"}, {"source__probe_sha256": OTHER}])
+def test_a_driver_and_something_of_ours_is_possible(also: dict[str, str]) -> None:
+    found = diagnosis(moved("kernel.gemm.fp32"), driver__version="580.1", **also)
+    assert (found.class_, found.caused_by_change) == ("environment", "possible")
+
+
+def test_only_the_code_differs() -> None:
+    found = diagnosis(moved("kernel.gemm.fp32"), source__commit="b" * 40)
+    assert (found.class_, found.caused_by_change) == ("code", "yes")
+
+
+def test_data_come_before_everything_but_instability() -> None:
+    stages = changed_all(
+        {
+            "data.tokens": {"sha256": OTHER},
+            "weights.head": {"sha256": OTHER},
+            "invariant.gemm": {"sha256": OTHER},
+            "kernel.gemm.fp32": {"content": jittered(numbers_of("kernel.gemm.fp32"), 1e-7)},
+        }
+    )
+    found = diagnosis(stages, source__commit="b" * 40)
+    assert (found.class_, found.first_stage, found.caused_by_change) == ("data", "data.tokens", "yes")
+    assert diagnosis(stages, variables__MKL_CBWR="COMPATIBLE").caused_by_change == "possible"
+
+
+def test_weights() -> None:
+    found = diagnosis(changed("weights.head", sha256=OTHER))
+    assert (found.class_, found.first_stage) == ("weights", "weights.head")
+
+
+def test_a_quantiser_that_changes_equal_weights_is_no_difference_of_weights() -> None:
+    used = builders.stage("weights.head.quantised", "quantize", kind="invariant", inputs=["weights.head"])
+    base = fingerprint([*builders.trace(), used])
+    head = fingerprint([*builders.trace(), used | {"sha256": OTHER}])
+    assert compare(base, head).diagnosis.class_ == "environment"
+
+
+def test_a_missed_answer_is_code_where_the_code_differs_and_else_the_machine() -> None:
+    stages = changed("invariant.gemm", sha256=OTHER)
+    assert diagnosis(stages, source__probe_sha256=OTHER).class_ == "code"
+    found = diagnosis(stages)
+    assert (found.class_, found.caused_by_change) == ("environment", "no")
+    assert "broken kernel or machine" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("kernel.scatter_add.fp32", "nondeterministic-kernel"), ("kernel.gemm.fp32", "logic")]
+)
+def test_unstable_comes_first(name: str, kind: str) -> None:
+    stages = changed_all({name: {"state": "unstable"}, "data.tokens": {"sha256": OTHER}})
+    found = diagnosis(stages, driver__version="580.1")
+    assert (found.class_, found.first_stage) == (kind, name)
+
+
+def test_only_metrics_within_the_band_are_chance() -> None:
+    stages = changed("metrics.digits.losses", content=jittered(numbers_of("metrics.digits.losses"), 1e-8))
+    found = diagnosis(stages, metrics=[builders.metric(numbers=[0.95, 0.96, 0.94, 0.955, 0.9451])])
+    assert found.class_ == "statistical"
+
+
+def test_nothing_recorded_differs() -> None:
+    found = diagnosis(moved("kernel.gemm.fp32"))
+    assert found.class_ == "unexplained"
+    assert "--detail full" in found.reason
+    hidden = diagnosis(moved("kernel.gemm.fp32"), run__other_variables={"count": 4, "sha256": OTHER})
+    assert hidden.class_ == "unexplained"
+    assert "variable that is not shown" in hidden.reason
+
+
+def test_classes_of_kernels_come_first() -> None:
+    names = ("layer0.qkv.fp32", "layer0.attention.fp32", "kernel.softmax.fp32", "kernel.gelu.fp32")
+    stages = changed_all({name: {"content": jittered(numbers_of(name), 1e-7)} for name in names})
+    assert diagnosis(stages, driver__version="5").operators == ["elementwise", "softmax", "gemm"]
+
+
+def test_a_changed_environment_without_moved_numbers_is_no_diagnosis() -> None:
+    found = compare(fingerprint(), fingerprint(driver__version="580.1"))
+    assert found.diagnosis.class_ is None
+    assert found.verdict.state == "holds"
+    assert found.environment[0].field == "driver.version"

@@ -1,0 +1,172 @@
+"""Changed fields and their ranking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reprokit.compare import compare
+from reprokit.compare.environment import flatten
+from reprokit.compare.rules import RULES, find
+from reprokit.model.comparison import FieldChange
+from tests.compare import builders
+from tests.compare.builders import fingerprint, moved
+
+OPENBLAS = {"path": "numpy.libs/libopenblas.so", "version": None, "build_id": "aa", "sha256": None}
+
+
+def changes(stages: list[dict[str, Any]] | None = None, **head: Any) -> list[FieldChange]:
+    return compare(fingerprint(), fingerprint(stages, **head)).environment
+
+
+def fields(found: list[FieldChange]) -> list[str]:
+    return [change.field for change in found]
+
+
+def test_nothing_changed() -> None:
+    assert changes() == []
+
+
+def test_paths_put_odd_keys_in_brackets() -> None:
+    paths = flatten(fingerprint(gpus=[builders.gpu()]))
+    assert paths['packages["ruamel.yaml"]'] == "0.18"
+    assert paths['libraries["libgomp.so.1"].build_id'] == "abcd"
+    assert paths["gpus[0].name"] == "NVIDIA H200"
+    assert "driver.version" not in paths
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "stage", "effective"),
+    [
+        ("ATEN_CPU_CAPABILITY", "avx2", "kernel.softmax.fp32", {"torch__cpu_capability": "AVX2"}),
+        ("MKL_CBWR", "COMPATIBLE", "kernel.gemm.fp32", {"torch__mkl_cbwr": "COMPATIBLE"}),
+        ("ONEDNN_MAX_CPU_ISA", "AVX2", "kernel.gelu.fp32", {"torch__onednn_isa": "Intel AVX2"}),
+        (
+            "OMP_NUM_THREADS",
+            "1",
+            "kernel.numpy_matmul.fp32",
+            {"torch__num_threads": 1, "torch__openmp__max_threads": 1},
+        ),
+        ("OPENBLAS_CORETYPE", "Haswell", "kernel.numpy_matmul.fp32", {"numpy__blas__core": "Haswell"}),
+        ("SOMETHING_NEW", "1", "kernel.gemm.fp32", {}),
+    ],
+)
+def test_a_changed_variable_stands_before_what_follows_from_it(
+    variable: str, value: str, stage: str, effective: dict[str, Any]
+) -> None:
+    found = changes(
+        moved(stage),
+        source__commit="b" * 40,
+        system__kernel="6.2",
+        run__other_variables={"count": 4, "sha256": builders.sha("more")},
+        **{f"variables__{variable}": value},
+        **effective,
+    )
+    assert found[0].field == f"variables.{variable}"
+    assert (found[0].base, found[0].head) == (None, value)
+    assert found[0].relevance == ("possible" if variable == "SOMETHING_NEW" else "likely")
+    assert {change.relevance for change in found[1 : len(effective) + 1]} <= {"likely"}
+    assert fields(found)[-1] == "run.other_variables.sha256"
+    assert all(change.reason for change in found)
+
+
+def test_another_numpy_is_named_first_and_the_hash_of_all_packages_last() -> None:
+    found = changes(
+        moved("kernel.numpy_matmul.fp32"),
+        packages__numpy="2.2.6",
+        numpy__version="2.2.6",
+        numpy__blas__version="0.3.28",
+        libraries={**builders.environment()["libraries"], "libscipy_openblas64_.so": OPENBLAS},
+        python__packages_sha256=builders.sha("other"),
+    )
+    assert fields(found) == [
+        "packages.numpy",
+        "numpy.version",
+        "numpy.blas.version",
+        'libraries["libscipy_openblas64_.so"]',
+        "python.packages_sha256",
+    ]
+    assert found[0].relevance == "likely"
+
+
+def test_only_numpy_moving_does_not_blame_torch() -> None:
+    found = changes(
+        moved("kernel.numpy_matmul.fp32"), packages__numpy="2.2.6", variables__MKL_CBWR="COMPATIBLE"
+    )
+    assert [(change.field, change.relevance) for change in found] == [
+        ("packages.numpy", "likely"),
+        ("variables.MKL_CBWR", "possible"),
+    ]
+
+
+def test_an_unknown_field_is_possible_and_never_hidden() -> None:
+    assert find("future.setting") == (len(RULES), None)
+    (change,) = changes(moved("kernel.gemm.fp32"), numpy__cpu_baseline=["SSE9"])
+    assert change.field == "numpy.cpu_baseline"
+
+
+def test_what_is_known_to_change_no_number_is_unlikely() -> None:
+    found = changes(
+        moved("kernel.gemm.fp32"), system__kernel="7", system__locale="C", source__commit="c" * 40
+    )
+    assert {change.relevance for change in found} == {"unlikely"}
+
+
+def test_a_machine_s_field_is_external_and_what_follows_from_it_too() -> None:
+    found = {
+        change.field: change.external
+        for change in changes(moved("kernel.softmax.fp32"), cpu__isa="AVX2", torch__cpu_capability="AVX2")
+    }
+    assert found == {"cpu.isa": True, "torch.cpu_capability": True}
+    mixed = {
+        change.field: change.external
+        for change in changes(
+            moved("kernel.softmax.fp32"),
+            cpu__isa="AVX2",
+            torch__cpu_capability="AVX2",
+            variables__ATEN_CPU_CAPABILITY="avx2",
+        )
+    }
+    assert mixed["torch.cpu_capability"] is False
+
+
+def test_one_library_or_gpu_more_is_one_change() -> None:
+    libraries = {**builders.environment()["libraries"], "libnccl.so.2": OPENBLAS}
+    found = changes(gpus=[builders.gpu()], libraries=libraries)
+    assert {change.field: change.head for change in found} == {
+        'libraries["libnccl.so.2"]': "numpy.libs/libopenblas.so",
+        "gpus[0]": "NVIDIA H200",
+    }
+
+
+def test_torch_that_cannot_be_imported_any_more() -> None:
+    found = changes(torch=None)
+    assert "torch.version" in fields(found)
+    assert all(change.head is None for change in found)
+
+
+def test_true_and_one_are_different_values() -> None:
+    base = fingerprint(torch__flush_denormal=False)
+    found = compare(base, fingerprint(torch__flush_denormal=True)).environment
+    assert [(change.base, change.head) for change in found] == [(False, True)]
+
+
+def test_gpu_fields_matter_less_on_a_cpu() -> None:
+    stages = moved("kernel.gemm.fp32")
+    on_cpu = changes(stages, driver__version="580.1")
+    assert on_cpu[0].relevance == "possible"
+    base = fingerprint(probe__device="cuda")
+    on_gpu = compare(base, fingerprint(stages, probe__device="cuda", driver__version="580.1")).environment
+    assert on_gpu[0].relevance == "likely"
+    assert on_gpu[0].external
+
+
+def test_every_rule_can_be_reached() -> None:
+    """A rule behind a wider pattern would be dead."""
+    for place, rule in enumerate(RULES):
+        example = rule.pattern.replace("gpus?*", "gpus[0]").replace('libraries?"', 'libraries["')
+        example = (
+            example.replace("packages?*", 'packages["x.y"]').replace("lib?omp", "libiomp").replace("*", "x")
+        )
+        assert find(example)[0] == place, rule.pattern

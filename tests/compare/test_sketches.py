@@ -1,0 +1,143 @@
+"""Distances from sketches, held to the true ones."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reprokit.compare.sketches import UNCERTAINTY, distance
+from reprokit.model.trace import Stage
+from tests.compare import builders
+
+
+def made(numbers: list[float], **fields: object) -> Stage:
+    return msgspec.convert(builders.stage("kernel.x", content=numbers, **fields), Stage)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    count=st.integers(65, 2000),
+    exponent=st.integers(-7, 0),
+    touched=st.sampled_from(["all", "few"]),
+)
+def test_estimate_lies_within_six_standard_errors(seed: int, count: int, exponent: int, touched: str) -> None:
+    base = builders.values(seed, count)
+    head = builders.jittered(base, 10.0**exponent, seed + 1)
+    if touched == "few":
+        head = [y if position < 3 else x for position, (x, y) in enumerate(zip(base, head, strict=True))]
+    true = math.dist(base, head) / math.hypot(*base)
+    found = distance(made(base), made(head))
+    assert found is not None
+    assert found.uncertainty == UNCERTAINTY
+    assert abs(found.relative / true - 1) <= 6 * UNCERTAINTY
+
+
+def test_standard_error_is_the_stated_one() -> None:
+    base = builders.values(1, 700)
+    ratios = []
+    for seed in range(200):
+        head = builders.jittered(base, 1e-3, seed + 2)
+        found = distance(made(base), made(head))
+        assert found is not None
+        ratios.append(found.relative / 1e-3)
+    mean = sum(ratios) / len(ratios)
+    deviation = math.sqrt(sum((ratio - mean) ** 2 for ratio in ratios) / (len(ratios) - 1))
+    assert 0.97 < mean < 1.03
+    assert deviation == pytest.approx(UNCERTAINTY, rel=0.25)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=64), st.floats(-1e3, 1e3))
+def test_small_tensors_are_exact(base: list[float], shift: float) -> None:
+    head = [base[0] + shift, *base[1:]]
+    found = distance(made(base), made(head))
+    assert found is not None
+    assert found.uncertainty == 0
+    norm = math.hypot(*base)
+    true = math.dist(base, head)
+    assert found.relative == pytest.approx(true / norm if norm else (math.inf if true else 0.0))
+    assert found.largest == abs(head[0] - base[0])
+
+
+def test_permuted_elements_are_seen_though_the_norm_is_equal() -> None:
+    base = builders.values(3)
+    head = [base[1], base[0], *base[2:]]
+    found = distance(made(base), made(head))
+    assert found is not None
+    true = math.dist(base, head) / math.hypot(*base)
+    assert found.relative == pytest.approx(true, rel=0.5)
+
+
+def test_minus_zero_is_no_distance() -> None:
+    found = distance(made([0.0, 1.0]), made([-0.0, 1.0]))
+    assert found is not None
+    assert found.relative == 0
+
+
+def test_zero_norms() -> None:
+    zero, one = made([0.0] * 100), made([1.0] + [0.0] * 99)
+    same, far = distance(zero, zero), distance(zero, one)
+    assert same is not None
+    assert far is not None
+    assert (same.relative, far.relative) == (0.0, math.inf)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        [math.nan, *builders.values(5)[1:]],
+        [math.inf, *builders.values(5)[1:]],
+        builders.values(5)[:-1],
+        builders.values(5, 20),
+    ],
+    ids=["nan", "inf", "shape", "small"],
+)
+def test_what_cannot_be_compared_is_infinitely_far(head: list[float]) -> None:
+    found = distance(made(builders.values(5)), made(head))
+    assert found is not None
+    assert found.relative == math.inf
+
+
+def test_an_infinity_that_changes_its_sign_is_infinitely_far() -> None:
+    found = distance(made([math.inf, 1.0]), made([-math.inf, 1.0]))
+    assert found is not None
+    assert found.relative == math.inf
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [{"buckets": [0.0] * 10}, {"norm": "float:inf"}, {"norm": -1.0}, {"samples": []}, {"numel": 3}],
+    ids=["buckets", "norm", "negative", "samples", "numel"],
+)
+def test_forged_sketch_is_infinitely_far(forged: dict[str, object]) -> None:
+    numbers = builders.values(5)
+    head = made(numbers, sketch=builders.sketch(numbers) | forged)
+    found = distance(made(numbers), head)
+    assert found is not None
+    assert found.relative == math.inf
+
+
+def test_equal_buckets_cannot_hide_other_norms() -> None:
+    numbers = builders.values(5)
+    head = made(numbers, sketch=builders.sketch(numbers) | {"norm": 2 * math.hypot(*numbers)})
+    found = distance(made(numbers), head)
+    assert found is not None
+    assert found.relative == pytest.approx(1.0)
+
+
+def test_flipped_codes_are_counted() -> None:
+    base = [float(i % 7) for i in range(512)]
+    head = [code + (1 if i in (5, 100, 300) else 0) for i, code in enumerate(base)]
+    codes = {"operator": "quantize", "dtype": "uint8"}
+    found = distance(made(base, **codes), made(head, **codes))
+    assert found is not None
+    assert found.flipped == 3
+    assert found.share == pytest.approx(3 / 512)
+
+
+def test_no_sketch_no_distance() -> None:
+    assert distance(made([1.0]), made([2.0], sketch=None)) is None

@@ -1,0 +1,91 @@
+"""Tolerances: jitter passes, wrong formulas do not."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from reprokit.compare import measured
+from reprokit.compare.tolerances import FACTOR, LOGITS_CAP, WRONG_FORMULA, rounded_up, tolerance
+from reprokit.model.trace import Stage
+from tests.compare import builders
+
+JITTER = 1.2e-6  # the most that a variant moved a float32 kernel in trials on other days
+
+
+def made(name: str, operator: str, **fields: str) -> Stage:
+    return msgspec.convert(builders.stage(name, operator, **fields), Stage)
+
+
+@pytest.mark.parametrize("operator", ["gemm", "conv", "attention", "reduction", "scatter", "collective"])
+def test_jitter_of_float32_passes(operator: str) -> None:
+    allowed = tolerance(made("kernel.x", operator))
+    assert allowed is not None
+    assert JITTER < allowed.value < WRONG_FORMULA
+
+
+def test_tanh_gelu_fails() -> None:
+    allowed = tolerance(made("kernel.gelu.fp32", "elementwise"))
+    assert allowed is not None
+    assert allowed.value < WRONG_FORMULA / 2
+
+
+def test_every_measured_float32_kernel_is_calm() -> None:
+    loud = [row for row in measured.MEASURED if row[1] == "float32" and row[2] > JITTER]
+    assert loud == []
+
+
+@pytest.mark.parametrize("operator", ["rng", "data", "gather", "sort"])
+def test_what_rounds_nothing_must_be_equal(operator: str) -> None:
+    assert tolerance(made("kernel.x", operator)) is None
+
+
+def test_invariants_and_integers_must_be_equal() -> None:
+    assert tolerance(made("invariant.gemm", "gemm", kind="invariant")) is None
+    assert tolerance(made("kernel.x", "gemm", dtype="int64")) is None
+
+
+def test_logits_are_capped_whatever_the_table_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    from reprokit.compare import tolerances
+
+    monkeypatch.setattr(tolerances, "PROVISIONAL", (("logits", 0.2, "a test"),))
+    allowed = tolerance(made("logits", "gemm"))
+    assert allowed is not None
+    assert allowed.value == LOGITS_CAP
+    assert "capped" in allowed.origin
+
+
+def test_behind_a_quantiser_the_tolerance_is_wide_and_said_to_be_provisional() -> None:
+    for name, operator, dtype, value in (
+        ("layer0.qkv.codes.fp8", "quantize", "uint8", 1e-2),
+        ("layer0.qkv.fp8", "gemm", "float32", 2e-2),
+        ("logits", "gemm", "float32", 2e-2),
+    ):
+        allowed = tolerance(made(name, operator, dtype=dtype))
+        assert allowed is not None
+        assert allowed.value == value
+        assert "provisional" in allowed.origin
+    tight = tolerance(made("logits.fp32", "gemm"))
+    assert tight is not None
+    assert tight.value < WRONG_FORMULA
+
+
+def test_every_tolerance_tells_its_origin() -> None:
+    allowed = tolerance(made("kernel.softmax.fp32", "softmax"))
+    assert allowed is not None
+    assert f"{FACTOR} ×" in allowed.origin
+
+
+def test_an_unmeasured_type_is_scaled_by_its_roundoff() -> None:
+    half, single = (tolerance(made("kernel.x", "gemm", dtype=dtype)) for dtype in ("float16", "float32"))
+    assert half is not None
+    assert single is not None
+    assert 2**12 < half.value / single.value < 2**14
+    assert "float16" in half.origin
+
+
+@pytest.mark.parametrize(
+    ("value", "up"), [(0.0, 0.0), (1e-6, 1e-6), (1.01e-6, 2e-6), (9.1e-6, 1e-5), (5.5e-6, 6e-6), (8.0, 8.0)]
+)
+def test_rounding_up_to_one_digit(value: float, up: float) -> None:
+    assert rounded_up(value) == up

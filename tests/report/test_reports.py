@@ -1,0 +1,148 @@
+"""What a reviewer sees of a comparison, in the terminal and in Markdown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from reprokit.compare import compare
+from reprokit.compare.baseline import approve
+from reprokit.model.comparison import Comparison
+from reprokit.report.markdown import markdown
+from reprokit.report.terminal import text
+from tests.compare import builders
+from tests.compare.builders import changed, changed_all, fingerprint, jittered, moved, numbers_of
+
+NASTY = "evil|`</details><script>@all\x1b[2J\u202e\n[x](http://e.org)"
+
+
+@pytest.fixture
+def drifted() -> Comparison:
+    head = fingerprint(
+        moved("kernel.softmax.fp32"), variables__ATEN_CPU_CAPABILITY="avx2", torch__cpu_capability="AVX2"
+    )
+    return compare(fingerprint(), head)
+
+
+@pytest.mark.parametrize("render", [text, markdown])
+def test_the_first_line_says_state_and_blame(render: object, drifted: Comparison) -> None:
+    assert callable(render)
+    first = render(drifted).splitlines()[0]
+    assert "✗ drifted: this change may have caused it" in first
+    external = compare(fingerprint(), fingerprint(moved("kernel.softmax.fp32"), driver__version="580.1"))
+    assert "this change cannot have caused it" in render(external).splitlines()[0]
+    assert render(compare(fingerprint(), fingerprint())).splitlines()[0].endswith("✓ holds")
+    process = compare(fingerprint(), fingerprint(moved("kernel.softmax.fp32")), "process")
+    assert render(process).splitlines()[0].endswith("✓ holds at level process, though not every bit")
+
+
+@pytest.mark.parametrize("render", [text, markdown])
+def test_everything_a_reviewer_needs_is_there(render: object, drifted: Comparison) -> None:
+    assert callable(render)
+    shown = render(drifted)
+    for words in (
+        "Level bit is required, level process holds",
+        "1 of 14 stages",
+        "environment",
+        "variables.ATEN_CPU_CAPABILITY",
+        "unset",
+        "avx2",
+        "likely",
+        "kernel.softmax.fp32",
+        "± 9 %",
+        "✓ within",
+        "≥ 0.93",
+        "reprokit baseline approve FINGERPRINT --cell NAME",
+        "✗ fails",
+        "✓ holds",
+    ):
+        assert words in shown, words
+
+
+def test_colour_only_when_asked_and_never_the_meaning(drifted: Comparison) -> None:
+    assert "\x1b" not in text(drifted)
+    coloured = text(drifted, color=True)
+    assert "\x1b[1;31m" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == text(drifted)
+
+
+def test_long_lists_are_cut_and_counted() -> None:
+    variables = {f"OMP_{number}": "1" for number in range(25)}
+    found = compare(fingerprint(), fingerprint(variables=variables))
+    assert "+15 more" in text(found)
+    shown = markdown(found)
+    assert "<details><summary>+15 more fields</summary>\n\n|" in shown
+    assert shown.count("<details>") == shown.count("</details>") == 1
+    assert "OMP_9" in shown
+
+
+def test_many_stages_are_folded_kernels_first() -> None:
+    names = [f"kernel.more{number}" for number in range(12)]
+    base = [*builders.trace(), *(builders.stage(name) for name in names)]
+    head = [*changed("layer0.attention.fp32", content=jittered(numbers_of("layer0.attention.fp32"), 1e-7))]
+    head += [builders.stage(name, content=jittered(numbers_of(name), 1e-7)) for name in names]
+    found = compare(fingerprint(base), fingerprint(head))
+    assert found.diagnosis.first_stage == "layer0.attention.fp32"
+    lines = text(found).splitlines()
+    start = next(index for index, line in enumerate(lines) if "relative error" in line)
+    assert "layer0.attention.fp32" in lines[start + 1]
+    assert "kernel.more0" in lines[start + 2]
+    assert "+3 more stages" in markdown(found)
+
+
+@pytest.mark.parametrize("render", [text, markdown])
+def test_states_that_need_other_words(render: object, tmp_path: Path) -> None:
+    assert callable(render)
+    baseline = approve(tmp_path / "cpu.json", fingerprint(), "cpu").baseline
+    unknown = render(compare(baseline, fingerprint(class_key="gpu: new")))
+    assert "? no baseline: nothing is approved for this hardware yet" in unknown
+    assert "reprokit baseline approve FINGERPRINT --cell cpu" in unknown
+    assert "drifted" not in unknown
+    version = render(compare(baseline, fingerprint(changed("kernel.gemm.fp32", version=2))))
+    assert "? no baseline: nothing is approved for this stage yet" in version
+    invalid = render(compare(baseline.approvals[0].fingerprint, fingerprint(probe__profile="quick")))
+    assert "! invalid: the two cannot be compared" in invalid
+    held = render(compare(baseline, fingerprint()))
+    assert "approval 0 of cell cpu, which matches" in held
+    nearest = render(compare(baseline, fingerprint(moved("kernel.gemm.fp32"))))
+    assert "approval 0 of cell cpu, the nearest, as none matches" in nearest
+
+
+@pytest.mark.parametrize("render", [text, markdown])
+def test_every_kind_of_stage_can_be_shown(render: object) -> None:
+    assert callable(render)
+    stages = changed_all(
+        {
+            "invariant.gemm": {"sha256": builders.sha("x")},
+            "rng.torch": {"sha256": builders.sha("x"), "sketch": None},
+            "layer0.mlp_in.codes.fp8": {"content": [float((i + 1) % 7) for i in range(builders.COUNT)]},
+            "kernel.gelu.fp32": {"content": builders.values(1, 20)},
+            "kernel.scatter_add.fp32": {"state": "unstable", "reason": NASTY},
+            "kernel.gemm.fp32": {"version": 2},
+        }
+    )
+    stages = [one for one in stages if one["name"] != "kernel.numpy_matmul.fp32"]
+    shown = render(compare(fingerprint(), fingerprint(stages, metrics=[])))
+    for words in ("codes flipped", "must be equal", "unstable", "other_version", "gone", "inf", "missing"):
+        assert words in shown, words
+
+
+def test_a_hostile_document_stays_words() -> None:
+    variables = {NASTY: NASTY}
+    head = fingerprint(
+        changed("kernel.gemm.fp32", state="unstable", reason=NASTY), variables=variables, class_key=NASTY
+    )
+    found = compare(fingerprint(), head)
+    terminal = text(found)
+    assert all(line.isprintable() for line in terminal.splitlines())
+    assert "\u202e" not in terminal
+    page = markdown(found)
+    assert "<script" not in page
+    assert "](" not in page
+    assert "@all" not in re.sub(r"`[^`\n]*`", "", page)
+    assert all(line.isprintable() for line in page.splitlines())
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "evil" in line]
+    assert rows
+    assert all(row.count("|") == 5 for row in rows)

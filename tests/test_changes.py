@@ -1,0 +1,169 @@
+"""What really changes an environment, measured on this machine, and what the comparison must say of each.
+
+Each case is a real probe in a process whose environment differs in one thing, with both profiles.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.torch
+LOWER_ATEN = {"AVX512": "avx2", "AVX2": "default", "SVE256": "default", "NO AVX": None, "DEFAULT": None}
+# oneDNN's ISA ladder: one rung below what the hardware has
+LOWER_ONEDNN = {
+    "avx512_core_amx": "AVX512_CORE_FP16",
+    "avx512_core_fp16": "AVX512_CORE_BF16",
+    "avx512_core_bf16": "AVX512_CORE_VNNI",
+    "avx512_core_vnni": "AVX2",
+    "avx512_core": "AVX2",
+    "avx2_vnni": "SSE41",
+    "avx2": "SSE41",
+}
+INVARIANT = ("invariant.", "data.", "weights.", "quantize.")
+NUMPY = "2.2.6"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One change, the fields that may be named first and the operator classes that may and must move."""
+
+    variables: dict[str, str]
+    fields: set[str]
+    must: set[str]  # at least one of these moves of its own accord
+    never: set[str]
+
+
+def compare(run, base: Path, head: Path, *options: str) -> tuple[int, dict]:
+    done = run("compare", base, head, "--format", "json", *options)
+    assert done.stderr == ""
+    return done.returncode, json.loads(done.stdout)
+
+
+def moved(comparison: dict) -> set[str]:
+    """Operator classes of the kernels that moved."""
+    return {stage["operator"] for stage in comparison["stages"] if stage["equal"] is False and stage["name"].startswith("kernel.")}
+
+
+def assert_jitter_of_the_environment(code: int, comparison: dict, variable: str) -> None:
+    assert code == 1
+    assert comparison["verdict"] == {"level": "process", "required": "bit", "holds": False, "state": "drifted"}
+    assert comparison["diagnosis"]["class"] == "environment"
+    fields = [change["field"] for change in comparison["environment"]]
+    assert f"variables.{variable}" in fields[:2]
+    assert comparison["environment"][0]["relevance"] == "likely"
+    assert not any(stage["name"].startswith(INVARIANT) for stage in comparison["stages"] if not stage["equal"])
+
+
+@pytest.fixture(scope="session")
+def machine(measure) -> dict:
+    return json.loads(measure("quick").read_text())
+
+
+@pytest.mark.parametrize("profile", ["quick", "full"])
+class TestVariables:
+    def test_one_isa_level_less_in_aten(self, run, measure, machine, profile):
+        lower = LOWER_ATEN.get(machine["torch"]["cpu_capability"])
+        if lower is None:
+            pytest.skip(f"nothing below {machine['torch']['cpu_capability']}")
+        head = measure(profile, ATEN_CPU_CAPABILITY=lower)
+        code, comparison = compare(run, measure(profile), head)
+        assert_jitter_of_the_environment(code, comparison, "ATEN_CPU_CAPABILITY")
+        first = comparison["environment"][0]
+        assert first["field"] in ("variables.ATEN_CPU_CAPABILITY", "torch.cpu_capability")
+        assert {"softmax", "attention"} & moved(comparison)
+        assert "gemm" not in moved(comparison)
+        assert "gemm" not in comparison["diagnosis"]["operators"]
+        assert compare(run, measure(profile), head, "--level", "process")[0] == 0
+
+    def test_one_thread_for_two(self, run, measure, machine, profile):
+        if machine["torch"]["num_threads"] == 1:
+            pytest.skip("this machine has one core")
+        code, comparison = compare(run, measure(profile), measure(profile, OMP_NUM_THREADS="1"))
+        assert_jitter_of_the_environment(code, comparison, "OMP_NUM_THREADS")
+        assert {"reduction", "gemm"} & moved(comparison)
+        assert not {"softmax", "elementwise", "norm"} & moved(comparison)
+
+    def test_mkl_compatible(self, run, measure, machine, profile):
+        if machine["torch"]["mkl_cbwr"] is None:
+            pytest.skip("this torch has no MKL")
+        code, comparison = compare(run, measure(profile), measure(profile, MKL_CBWR="COMPATIBLE"))
+        assert_jitter_of_the_environment(code, comparison, "MKL_CBWR")
+        assert {"gemm", "attention"} <= moved(comparison)
+        assert "torch.mkl_cbwr" in [change["field"] for change in comparison["environment"]]
+
+    def test_one_isa_level_less_in_onednn(self, run, measure, machine, profile):
+        lower = LOWER_ONEDNN.get(machine["cpu"]["isa"])
+        if lower is None:
+            pytest.skip(f"nothing known below {machine['cpu']['isa']}")
+        code, comparison = compare(run, measure(profile), measure(profile, ONEDNN_MAX_CPU_ISA=lower))
+        assert_jitter_of_the_environment(code, comparison, "ONEDNN_MAX_CPU_ISA")
+        assert {"gemm", "conv", "elementwise"} & moved(comparison)
+        assert not {"softmax", "reduction", "norm"} & moved(comparison)
+
+    def test_another_seed(self, run, measure, profile):
+        code, comparison = compare(run, measure(profile), measure(profile, "--seed", "1"))
+        assert code == 1
+        assert comparison["diagnosis"]["class"] == "statistical"
+        assert comparison["environment"][0]["field"] == "seeds.base"
+        assert {stage["operator"] for stage in comparison["stages"] if stage["equal"] is False} == {"rng", "metric"}
+        assert comparison["verdict"]["level"] == "conclusion"
+        assert compare(run, measure(profile), measure(profile, "--seed", "1"), "--level", "conclusion")[0] == 0
+
+    def test_another_numpy(self, run, measure, machine, profile, other_numpy):
+        code, comparison = compare(run, measure(profile), measure(profile, PYTHONPATH=str(other_numpy)))
+        assert code == 1
+        assert comparison["verdict"]["level"] == "process"
+        assert comparison["diagnosis"]["class"] == "environment"
+        first = comparison["environment"][0]
+        assert first["field"] in ("packages.numpy", "numpy.version")
+        assert (first["base"], first["head"]) == (machine["packages"]["numpy"], NUMPY)
+        assert "packages.numpy" in [change["field"] for change in comparison["environment"][:2]]
+        differing = {stage["name"] for stage in comparison["stages"] if not stage["equal"]}
+        assert differing
+        assert all(name.startswith("kernel.numpy_") for name in differing)
+
+    def test_nothing(self, run, measure, profile):
+        code, comparison = compare(run, measure(profile), measure(profile, again=1))
+        assert code == 0
+        assert comparison["verdict"] == {"level": "bit", "required": "bit", "holds": True, "state": "holds"}
+        assert all(change["field"].startswith("run.") for change in comparison["environment"])
+        assert comparison["diagnosis"]["class"] is None
+        assert all(stage["equal"] for stage in comparison["stages"])
+
+
+@pytest.fixture(scope="session")
+def other_numpy(tmp_path_factory, machine) -> Path:
+    """A folder with another NumPy and nothing else."""
+    if machine["packages"]["numpy"] == NUMPY:
+        pytest.skip(f"NumPy {NUMPY} is the installed one")
+    folder = tmp_path_factory.mktemp("numpy")
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--only-binary=:all:", "--target", str(folder), f"numpy=={NUMPY}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_many_probes_under_load_raise_no_alarm(run, measure, tmp_path):
+    """Sixteen probes, four at once on whatever cores there are."""
+    base = measure("quick")
+    for wave in range(4):
+        paths = [tmp_path / f"{wave}-{index}.json" for index in range(4)]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("ATEN_", "MKL_", "OMP_", "ONEDNN_"))}
+        probes = [
+            subprocess.Popen(
+                [sys.executable, "-m", "reprokit", "probe", "-o", path, "--profile", "quick"], env=environment, stderr=subprocess.DEVNULL
+            )
+            for path in paths
+        ]
+        assert [probe.wait() for probe in probes] == [0, 0, 0, 0]
+        for path in paths:
+            code, comparison = compare(run, base, path)
+            assert (code, comparison["verdict"]["level"]) == (0, "bit")
+            assert comparison["head"]["digest"] == comparison["base"]["digest"]

@@ -37,7 +37,9 @@ def test_the_file_equals_the_model(document: str) -> None:
 
 
 def test_no_file_is_left_over() -> None:
-    assert {path.name for path in (ROOT / "schemas").iterdir()} == {f"{name}.schema.json" for name in DOCUMENTS}
+    assert {path.name for path in (ROOT / "schemas").iterdir()} == {
+        f"{name}.schema.json" for name in DOCUMENTS
+    }
 
 
 @documents

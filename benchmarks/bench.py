@@ -1,0 +1,226 @@
+"""How fast reprokit is, as ratios to peers that run beside it on the same machine: `make bench`.
+
+Each benchmark runs its subject and its reference in turn (A B A B …) after one warm-up of both, so that what slows
+the machine slows both, and divides the medians. It prints a table and writes benchmarks/results.json with every
+raw sample. A missed goal is said in words and fails nothing; a command that does not work ends with exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).with_name("results.json")
+PYTHON = sys.executable
+REPROKIT = str(Path(sys.executable).with_name("reprokit"))
+NOTHING = (PYTHON, "-c", "pass")
+IMPORT_TORCH = (PYTHON, "-c", "import torch")
+COLLECT_ENV = (PYTHON, "-m", "torch.utils.collect_env")
+
+
+class Broken(Exception):
+    """A command of a benchmark does not work; the message says which and how."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One subject beside one reference; commands run in a temporary folder of the benchmark's own."""
+
+    name: str
+    subject: tuple[str, ...]
+    reference: tuple[str, ...]
+    unit: str
+    goal: float  # the ratio of the medians is at most this
+    rounds: int
+    needs: tuple[str, ...] = ()  # modules without which it cannot run
+    prepare: tuple[tuple[str, ...], ...] = ()  # commands that run once before
+    also: Callable[[Path], tuple[bool, str]] = field(default=lambda folder: (True, ""))  # a further condition
+
+    def missing(self) -> list[str]:
+        """The modules that this machine lacks for it."""
+        return [module for module in self.needs if importlib.util.find_spec(module) is None]
+
+    def run(self) -> dict[str, Any]:
+        """Measure; the result as an entry of results.json."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            for command in self.prepare:
+                seconds(command, folder)
+            samples: dict[str, list[float]] = {"subject": [], "reference": []}
+            for turn in range(self.rounds + 1):
+                pair = {
+                    "subject": seconds(self.subject, folder),
+                    "reference": seconds(self.reference, folder),
+                }
+                if turn:  # the first one warms up
+                    for side, value in pair.items():
+                        samples[side].append(round(value, 6))
+            met, note = self.also(folder)
+        medians = {side: statistics.median(values) for side, values in samples.items()}
+        ratio = medians["subject"] / medians["reference"]
+        return {
+            "name": self.name,
+            "ratio": round(ratio, 3),
+            "unit": self.unit,
+            "direction": "lower",
+            "goal": self.goal,
+            "holds": ratio <= self.goal and met,
+            "note": note,
+            "medians": medians,
+            "samples": samples,
+        }
+
+    def not_run(self, reason: str) -> dict[str, Any]:
+        """The entry of a benchmark that this machine cannot run."""
+        return {
+            "name": self.name,
+            "ratio": None,
+            "unit": self.unit,
+            "direction": "lower",
+            "goal": self.goal,
+            "holds": None,
+            "note": f"cannot run here: {reason}",
+            "medians": {},
+            "samples": {},
+        }
+
+
+def seconds(command: tuple[str, ...], folder: Path) -> float:
+    """Wall time of one run."""
+    start = time.perf_counter()
+    run(command, folder)
+    return time.perf_counter() - start
+
+
+def run(command: tuple[str, ...], folder: Path) -> str:
+    """Standard output of a command that must succeed."""
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        said = (done.stderr.strip() or "nothing").splitlines()[-1]
+        raise Broken(f"`{' '.join(command)}` ended with exit code {done.returncode} and said: {said}")
+    return done.stdout
+
+
+def twice_the_fields(folder: Path) -> tuple[bool, str]:
+    """Whether `reprokit env` tells at least twice as many things as torch's collector."""
+    document = json.loads(run((REPROKIT, "env", "--json"), folder))
+    frame = ("absent", "digest", "document", "run", "schema_version")  # says nothing of the machine
+    ours = sum(1 for key, value in document.items() if key not in frame for _ in leaves(value))
+    theirs = collect_env_fields(run(COLLECT_ENV, folder))
+    return ours >= 2 * theirs, f"{ours} fields against {theirs}, at least twice as many are the goal"
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Every value in a document that is not null."""
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from leaves(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from leaves(item)
+    elif value is not None:
+        yield value
+
+
+def collect_env_fields(text: str) -> int:
+    """Lines `key: value` that say something, and one for each listed package."""
+    unknown = ("", "N/A", "Could not collect")
+    pairs = [line.partition(":")[2].strip() for line in text.splitlines() if ":" in line]
+    packages = [line for line in text.splitlines() if line.startswith(("[pip", "[conda]"))]
+    return sum(value not in unknown for value in pairs) + len(packages)
+
+
+BENCHMARKS = [
+    Benchmark("version", (REPROKIT, "--version"), NOTHING, "× python -c pass", goal=8, rounds=25),
+    Benchmark(
+        "compare",
+        (REPROKIT, "compare", "base.json", "head.json"),
+        NOTHING,
+        "× python -c pass",
+        goal=15,
+        rounds=25,
+        needs=("torch", "numpy"),
+        prepare=((REPROKIT, "probe", "-o", "base.json"), (REPROKIT, "probe", "-o", "head.json")),
+    ),
+    Benchmark(
+        "env",
+        (REPROKIT, "env", "--json"),
+        COLLECT_ENV,
+        "× torch.utils.collect_env",
+        goal=0.9,
+        rounds=7,
+        needs=("torch", "numpy"),
+        also=twice_the_fields,
+    ),
+    Benchmark(
+        "probe-quick",
+        (REPROKIT, "probe", "--profile", "quick", "-o", "quick.json"),
+        IMPORT_TORCH,
+        "× import torch",
+        goal=3,
+        rounds=7,
+        needs=("torch", "numpy"),
+    ),
+    Benchmark(
+        "probe-full",
+        (REPROKIT, "probe", "--profile", "full", "-o", "full.json"),
+        IMPORT_TORCH,
+        "× import torch",
+        goal=8,
+        rounds=5,
+        needs=("torch", "numpy"),
+    ),
+]
+
+
+def main() -> int:
+    """Run the benchmarks; returns the exit code."""
+    names = [benchmark.name for benchmark in BENCHMARKS]
+    parser = argparse.ArgumentParser(prog="bench.py", description=__doc__)
+    parser.add_argument("--only", metavar="NAME", choices=names, help=f"one of {', '.join(names)}")
+    only = parser.parse_args().only
+
+    results, broken = [], False
+    print(f"{'benchmark':<14} {'ratio':>8} {'goal':>7}  {'unit':<28} result")
+    for benchmark in BENCHMARKS:
+        if only in (None, benchmark.name):
+            try:
+                lacks = " and ".join(benchmark.missing())
+                result = benchmark.not_run(f"no {lacks}") if lacks else benchmark.run()
+            except Broken as error:
+                result, broken = benchmark.not_run(str(error)), True
+            results.append(result)
+            print(row(result), flush=True)
+    machine = {
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "machine": platform.machine(),
+    }
+    RESULTS.write_text(
+        json.dumps({"machine": machine, "results": results}, indent=2, ensure_ascii=False) + "\n"
+    )
+    print(f"\nevery sample: {RESULTS.relative_to(RESULTS.parents[1])}")
+    return int(broken)
+
+
+def row(result: dict[str, Any]) -> str:
+    """One line of the table."""
+    ratio = "–" if result["ratio"] is None else f"{result['ratio']:.2f}"
+    words = {True: "holds", False: "does not hold", None: ""}[result["holds"]]
+    said = ": ".join(filter(None, (words, result["note"])))
+    return f"{result['name']:<14} {ratio:>8} {'≤ ' + format(result['goal'], 'g'):>7}  {result['unit']:<28} {said}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

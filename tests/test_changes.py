@@ -48,17 +48,28 @@ def compare(run, base: Path, head: Path, *options: str) -> tuple[int, dict]:
 
 def moved(comparison: dict) -> set[str]:
     """Operator classes of the kernels that moved."""
-    return {stage["operator"] for stage in comparison["stages"] if stage["equal"] is False and stage["name"].startswith("kernel.")}
+    return {
+        stage["operator"]
+        for stage in comparison["stages"]
+        if stage["equal"] is False and stage["name"].startswith("kernel.")
+    }
 
 
 def assert_jitter_of_the_environment(code: int, comparison: dict, variable: str) -> None:
     assert code == 1
-    assert comparison["verdict"] == {"level": "process", "required": "bit", "holds": False, "state": "drifted"}
+    assert comparison["verdict"] == {
+        "level": "process",
+        "required": "bit",
+        "holds": False,
+        "state": "drifted",
+    }
     assert comparison["diagnosis"]["class"] == "environment"
     fields = [change["field"] for change in comparison["environment"]]
     assert f"variables.{variable}" in fields[:2]
     assert comparison["environment"][0]["relevance"] == "likely"
-    assert not any(stage["name"].startswith(INVARIANT) for stage in comparison["stages"] if not stage["equal"])
+    assert not any(
+        stage["name"].startswith(INVARIANT) for stage in comparison["stages"] if not stage["equal"]
+    )
 
 
 @pytest.fixture(scope="session")
@@ -112,9 +123,14 @@ class TestVariables:
         assert code == 1
         assert comparison["diagnosis"]["class"] == "statistical"
         assert comparison["environment"][0]["field"] == "seeds.base"
-        assert {stage["operator"] for stage in comparison["stages"] if stage["equal"] is False} == {"rng", "metric"}
+        assert {stage["operator"] for stage in comparison["stages"] if stage["equal"] is False} == {
+            "rng",
+            "metric",
+        }
         assert comparison["verdict"]["level"] == "conclusion"
-        assert compare(run, measure(profile), measure(profile, "--seed", "1"), "--level", "conclusion")[0] == 0
+        assert (
+            compare(run, measure(profile), measure(profile, "--seed", "1"), "--level", "conclusion")[0] == 0
+        )
 
     def test_another_numpy(self, run, measure, machine, profile, other_numpy):
         code, comparison = compare(run, measure(profile), measure(profile, PYTHONPATH=str(other_numpy)))
@@ -144,7 +160,18 @@ def other_numpy(tmp_path_factory, machine) -> Path:
     if machine["packages"]["numpy"] == NUMPY:
         pytest.skip(f"NumPy {NUMPY} is the installed one")
     folder = tmp_path_factory.mktemp("numpy")
-    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--only-binary=:all:", "--target", str(folder), f"numpy=={NUMPY}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--target",
+        str(folder),
+        f"numpy=={NUMPY}",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder
@@ -155,10 +182,16 @@ def test_many_probes_under_load_raise_no_alarm(run, measure, tmp_path):
     base = measure("quick")
     for wave in range(4):
         paths = [tmp_path / f"{wave}-{index}.json" for index in range(4)]
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("ATEN_", "MKL_", "OMP_", "ONEDNN_"))}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("ATEN_", "MKL_", "OMP_", "ONEDNN_"))
+        }
         probes = [
             subprocess.Popen(
-                [sys.executable, "-m", "reprokit", "probe", "-o", path, "--profile", "quick"], env=environment, stderr=subprocess.DEVNULL
+                [sys.executable, "-m", "reprokit", "probe", "-o", path, "--profile", "quick"],
+                env=environment,
+                stderr=subprocess.DEVNULL,
             )
             for path in paths
         ]

@@ -41,7 +41,10 @@ def flipped_bit(x, w, reverse):
 PLANTS = {
     # its jitter shows in the model first; what breaks is asserted below
     "softmax without the maximum": ((torch, "softmax", naive_softmax), "layer0.attention.fp32"),
-    "a transposed weight": ((model, "quantised_weights", transposed), "weights.layer0.attention_out.quantised"),
+    "a transposed weight": (
+        (model, "quantised_weights", transposed),
+        "weights.layer0.attention_out.quantised",
+    ),
     "a scale off by one power of two": (
         (quantiser, "dequantise", lambda codes, scales, form: dequantise(codes, scales + 1, form)),
         "invariant.specials.e4m3",
@@ -51,7 +54,11 @@ PLANTS = {
         "layer0.attention.fp32",
     ),
     "swapped nibbles": (
-        (quantiser, "unpack_nibbles", lambda packed: torch.stack((packed >> 4, packed & 0xF), dim=-1).flatten(-2)),
+        (
+            quantiser,
+            "unpack_nibbles",
+            lambda packed: torch.stack((packed >> 4, packed & 0xF), dim=-1).flatten(-2),
+        ),
         "invariant.nibbles",
     ),
     "tanh for the error function": (
@@ -67,7 +74,10 @@ PLANTS = {
         (model.math, "sqrt", lambda x: 1.0),
         "layer0.attention.fp32",
     ),
-    "a norm without its epsilon or mean": ((kernels, "rms_norm", lambda x: x / x.abs().mean(-1, keepdim=True)), "kernel.rms_norm.fp32"),
+    "a norm without its epsilon or mean": (
+        (kernels, "rms_norm", lambda x: x / x.abs().mean(-1, keepdim=True)),
+        "kernel.rms_norm.fp32",
+    ),
 }
 
 
@@ -88,7 +98,9 @@ def planted(base: Fingerprint) -> Fingerprint:
     document = msgspec.to_builtins(base) | {
         "stages": stages,
         "logit_hash": recorder.records["logits"]["sha256"],
-        "metrics": metrics.summarised(torch.tensor(evaluation["sketch"]["samples"], dtype=torch.float64).reshape(evaluation["shape"])),
+        "metrics": metrics.summarised(
+            torch.tensor(evaluation["sketch"]["samples"], dtype=torch.float64).reshape(evaluation["shape"])
+        ),
     }
     return reading.decode(json.loads(canonical.encode(canonical.sealed(document))), Fingerprint, "planted")
 

@@ -14,17 +14,58 @@ import click
 if TYPE_CHECKING:
     from reprokit.model.fingerprint import Fingerprint
 
-STEPS = ("invariant", "rng", "data", "weights", "quantize", "layers", "kernel", "metrics", "environment", "fresh process")
+STEPS = (
+    "invariant",
+    "rng",
+    "data",
+    "weights",
+    "quantize",
+    "layers",
+    "kernel",
+    "metrics",
+    "environment",
+    "fresh process",
+)
 SAYS = "reprokit.probe: "  # how the probe side starts its own lines
 KEPT_LINES = 20
 
 
 @click.command("probe")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path, dir_okay=False), help="Where the fingerprint goes.")
-@click.option("--profile", type=click.Choice(["quick", "full"]), default="full", show_default=True, help="quick: fewer shapes; full: every stage.")
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True, help="Device to measure.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 16), default=0, show_default=True, help="Seed of the random stages.")
-@click.option("--detail", type=click.Choice(["private", "full"]), default="private", show_default=True, help="full also records UUIDs, addresses, paths and every package: for private repositories.")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where the fingerprint goes.",
+)
+@click.option(
+    "--profile",
+    type=click.Choice(["quick", "full"]),
+    default="full",
+    show_default=True,
+    help="quick: fewer shapes; full: every stage.",
+)
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Device to measure.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 16),
+    default=0,
+    show_default=True,
+    help="Seed of the random stages.",
+)
+@click.option(
+    "--detail",
+    type=click.Choice(["private", "full"]),
+    default="private",
+    show_default=True,
+    help="full also records UUIDs, addresses, paths and every package: for private repositories.",
+)
 def probe_command(output: Path, profile: str, device: str, seed: int, detail: str) -> None:
     """Measure this machine: run the canonical probe and write its fingerprint.
 
@@ -59,7 +100,11 @@ def _run(arguments: list[str]) -> bytes:
     # the document goes to a file, so that reading the progress cannot block the one who writes it
     with tempfile.TemporaryFile() as document, _progress() as advance:
         process = subprocess.Popen(
-            launch.command("reprokit.probe", *arguments), stdout=document, stderr=subprocess.PIPE, text=True, errors="replace"
+            launch.command("reprokit.probe", *arguments),
+            stdout=document,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
         )
         try:
             assert process.stderr is not None
@@ -75,7 +120,9 @@ def _run(arguments: list[str]) -> bytes:
             raise
         if code:
             said = [line.removeprefix(SAYS) for line in lines if line.removeprefix(SAYS) not in STEPS]
-            raise ProbeFailed(f"the probe ended with exit code {code}: {said[-1] if said else 'it said nothing'}")
+            raise ProbeFailed(
+                f"the probe ended with exit code {code}: {said[-1] if said else 'it said nothing'}"
+            )
         document.seek(0)
         return document.read()
 
@@ -102,14 +149,20 @@ def _validated(data: bytes) -> Fingerprint:
     from reprokit.model.fingerprint import Fingerprint
 
     try:
-        return reading.decode(reading.parse_json(data, "the probe's output"), Fingerprint, "the probe's output")
+        return reading.decode(
+            reading.parse_json(data, "the probe's output"), Fingerprint, "the probe's output"
+        )
     except InvalidInput as error:
         raise ProbeFailed(str(error)) from error
 
 
 def _summary(fingerprint: Fingerprint, output: Path) -> Iterator[str]:
     states = [stage.state for stage in fingerprint.stages]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in ("ok", "blind", "unstable", "unavailable") if state in states)
+    counts = ", ".join(
+        f"{states.count(state)} {state}"
+        for state in ("ok", "blind", "unstable", "unavailable")
+        if state in states
+    )
     yield f"{output}: {len(states)} stages ({counts}) in {fingerprint.run.seconds:.1f} s"
     yield f"class key   {fingerprint.class_key}"
     yield f"logit hash  {fingerprint.logit_hash}"

@@ -20,7 +20,9 @@ WRONG_FORMULA = 1.7e-4  # GELU by its tanh approximation against the exact one, 
 CAPS = {"float32": WRONG_FORMULA / 4, "float64": WRONG_FORMULA / 4}
 LOGITS_CAP = 0.05  # whatever was measured, logits further off than this are wrong
 ACCUMULATED_CAP = 0.05
-SHARE_CAP = 1.0  # one flip flips a quarter of the codes behind it: they are counted, the values around them held
+SHARE_CAP = (
+    1.0  # one flip flips a quarter of the codes behind it: they are counted, the values around them held
+)
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 # Classes that no single-process variant can measure borrow from the one whose rounding they share.
 BORROWED = {"collective": "reduction"}

@@ -19,7 +19,9 @@ class Approval(Document):
     """One approved environment and the numbers it gives."""
 
     reason: Annotated[Reason | None, Meta(description="Why it was approved, in the approver's words.")]
-    fingerprint: Annotated[Fingerprint, Meta(description="What was approved; its class key says for which hardware.")]
+    fingerprint: Annotated[
+        Fingerprint, Meta(description="What was approved; its class key says for which hardware.")
+    ]
 
 
 class Baseline(Document):
@@ -29,4 +31,6 @@ class Baseline(Document):
     schema_version: Annotated[Literal[1], Meta(description="Version of this document's schema.")]
     digest: Annotated[Sha256, Meta(description="Hash of the canonical content without `digest` and `run`.")]
     cell: Annotated[Name, Meta(description="Name of the cell, also the file's name.")]
-    approvals: Annotated[list[Approval], Meta(description="In the order of approval.", min_length=1, max_length=200)]
+    approvals: Annotated[
+        list[Approval], Meta(description="In the order of approval.", min_length=1, max_length=200)
+    ]

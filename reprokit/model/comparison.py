@@ -24,10 +24,13 @@ class Side(Document):
         int | None, Meta(description="Index into the baseline's approvals; null for a fingerprint.")
     ]
     exact: Annotated[
-        bool | None, Meta(description="Whether that approval matched; false: the nearest one; null for a fingerprint.")
+        bool | None,
+        Meta(description="Whether that approval matched; false: the nearest one; null for a fingerprint."),
     ]
     digest: Annotated[Sha256 | None, Meta(description="Digest of the fingerprint; null where there is none.")]
-    class_key: Annotated[str, Meta(description="What the hardware was measured to be, and the mode.", max_length=300)]
+    class_key: Annotated[
+        str, Meta(description="What the hardware was measured to be, and the mode.", max_length=300)
+    ]
     logit_hash: Annotated[Sha256 | None, Meta(description="Hash of the `logits` stage.")]
 
 
@@ -41,7 +44,9 @@ class Verdict(Document):
     holds: Annotated[bool, Meta(description="Whether the required level holds.")]
     state: Annotated[
         Literal["holds", "drifted", "no_baseline", "invalid"],
-        Meta(description="no_baseline: nothing approved for this hardware or stage; invalid: not comparable."),
+        Meta(
+            description="no_baseline: nothing approved for this hardware or stage; invalid: not comparable."
+        ),
     ]
 
 
@@ -60,7 +65,8 @@ class Diagnosis(Document, rename={"class_": "class"}):
         DiagnosisClass | None, Meta(description="Class of the difference; null where nothing differs.")
     ]
     caused_by_change: Annotated[
-        Literal["yes", "no", "possible"], Meta(description="Whether the change under review can have caused it.")
+        Literal["yes", "no", "possible"],
+        Meta(description="Whether the change under review can have caused it."),
     ]
     first_stage: Annotated[Name | None, Meta(description="First diverging stage in the order of the trace.")]
     operators: Annotated[
@@ -76,7 +82,9 @@ class StageError(Document):
     uncertainty: Annotated[
         Number, Meta(description="Relative standard error of that estimate; 0 where it is exact.")
     ]
-    largest_sampled: Annotated[Number, Meta(description="Largest absolute difference among the sampled elements.")]
+    largest_sampled: Annotated[
+        Number, Meta(description="Largest absolute difference among the sampled elements.")
+    ]
     flipped: Annotated[
         Number | None, Meta(description="Estimated number of quantised codes that flipped; null elsewhere.")
     ]
@@ -100,11 +108,16 @@ class StageComparison(Document):
         Literal["ok", "unavailable", "unstable", "blind", "new", "gone", "other_version"],
         Meta(description="State of the stage over both sides; gone: the base has it and the head has not."),
     ]
-    equal: Annotated[bool | None, Meta(description="Whether the hashes are equal; null where one side has none.")]
-    follows: Annotated[
-        bool, Meta(description="Whether a stage that it consumes differs already, so that it says nothing new.")
+    equal: Annotated[
+        bool | None, Meta(description="Whether the hashes are equal; null where one side has none.")
     ]
-    error: Annotated[StageError | None, Meta(description="Distance of the two sides; null where equal or unknown.")]
+    follows: Annotated[
+        bool,
+        Meta(description="Whether a stage that it consumes differs already, so that it says nothing new."),
+    ]
+    error: Annotated[
+        StageError | None, Meta(description="Distance of the two sides; null where equal or unknown.")
+    ]
     note: Annotated[str | None, Meta(description="What else must be said of this stage.")]
 
 
@@ -116,7 +129,9 @@ class FieldChange(Document):
     head: Annotated[Any, Meta(description="Value in the head; null where it is unset.")]
     relevance: Annotated[
         Literal["likely", "possible", "unlikely"],
-        Meta(description="likely: known to move the operator classes that moved; possible: can change numbers."),
+        Meta(
+            description="likely: known to move the operator classes that moved; possible: can change numbers."
+        ),
     ]
     external: Annotated[
         bool, Meta(description="Whether it belongs to the machine, out of reach of the change under review.")
@@ -131,9 +146,17 @@ class MetricComparison(Document):
     direction: Annotated[Literal["higher", "lower"], Meta(description="Which way is better.")]
     base: Annotated[Number | None, Meta(description="Mean in the base; null where it is missing.")]
     head: Annotated[Number | None, Meta(description="Mean in the head; null where it is missing.")]
-    deviation: Annotated[Number | None, Meta(description="Sample standard deviation of the base over its seeds.")]
-    low: Annotated[Number | None, Meta(description="Lower end of the band for the head's mean; null: open or not calibrated.")]
-    high: Annotated[Number | None, Meta(description="Upper end of the band for the head's mean; null: open or not calibrated.")]
+    deviation: Annotated[
+        Number | None, Meta(description="Sample standard deviation of the base over its seeds.")
+    ]
+    low: Annotated[
+        Number | None,
+        Meta(description="Lower end of the band for the head's mean; null: open or not calibrated."),
+    ]
+    high: Annotated[
+        Number | None,
+        Meta(description="Upper end of the band for the head's mean; null: open or not calibrated."),
+    ]
     equal: Annotated[bool, Meta(description="Whether all values are equal.")]
     state: Annotated[
         Literal["holds", "warns", "fails", "missing", "new"],

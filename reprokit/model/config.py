@@ -19,14 +19,17 @@ class Cell(Document, rename="kebab"):
     runs_on: Annotated[list[str], Meta(description="Runner labels.", min_length=1)] = msgspec.field(
         default_factory=lambda: ["self-hosted"]
     )
-    image: Annotated[str | None, Meta(description="Name of the pinned image; null runs without a container.")] = None
+    image: Annotated[
+        str | None, Meta(description="Name of the pinned image; null runs without a container.")
+    ] = None
     device: Annotated[Literal["cpu", "cuda"], Meta(description="Device the probe runs on.")] = "cpu"
     level: Annotated[Level, Meta(description="Level of agreement that this cell requires.")] = "bit"
     mode: Annotated[Literal["default"], Meta(description="Mode of the probe.")] = "default"
     profile: Annotated[Literal["quick", "full"], Meta(description="Which stages of the probe run.")] = "full"
     seed: Annotated[int, Meta(description="Seed of the random stages.", ge=0, le=MAX_SEED)] = 0
     variables: Annotated[
-        dict[str, str], Meta(description="Environment variables of the probe, and nothing else of the runner's.")
+        dict[str, str],
+        Meta(description="Environment variables of the probe, and nothing else of the runner's."),
     ] = {}
 
 

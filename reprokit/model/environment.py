@@ -13,7 +13,6 @@ from msgspec import Meta
 
 from reprokit.model.trace import Document, Sha256, Text
 
-
 Value = Annotated[str, Meta(max_length=32768)]
 Names = Annotated[list[Text], Meta(max_length=500)]
 Count = Annotated[int, Meta(ge=0)]

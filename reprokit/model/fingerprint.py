@@ -19,9 +19,13 @@ class Probe(Document):
 
     name: Annotated[Name, Meta(description="Name of the probe; `lfq` is the built-in one.")]
     version: Annotated[int, Meta(description="Version of the probe's set of stages.", ge=1)]
-    profile: Annotated[Literal["quick", "full"], Meta(description="quick: a subset of the stages; full: all.")]
+    profile: Annotated[
+        Literal["quick", "full"], Meta(description="quick: a subset of the stages; full: all.")
+    ]
     device: Annotated[Literal["cpu", "cuda"], Meta(description="Device the probe ran on.")]
-    mode: Annotated[Literal["default", "strict"], Meta(description="default: as users run; strict: every switch on.")]
+    mode: Annotated[
+        Literal["default", "strict"], Meta(description="default: as users run; strict: every switch on.")
+    ]
     repeats: Annotated[int, Meta(description="Runs within one process.", ge=1)]
     fresh: Annotated[int, Meta(description="Further runs, each in a process of its own.", ge=0)]
 
@@ -43,7 +47,9 @@ class Part(Document):
 class ProbeRun(Run):
     """What may differ between two equal runs of the probe."""
 
-    seconds: Annotated[float, Meta(description="Wall time of the probe from its start, imports included.", ge=0)]
+    seconds: Annotated[
+        float, Meta(description="Wall time of the probe from its start, imports included.", ge=0)
+    ]
     parts: Annotated[list[Part], Meta(description="Cost of each part.", max_length=64)]
 
 
@@ -54,11 +60,17 @@ class Fingerprint(Environment):
     schema_version: Annotated[Literal[1], Meta(description="Version of this document's schema.")]
     digest: Annotated[Sha256, Meta(description="Hash of the canonical content without `digest` and `run`.")]
     class_key: Annotated[
-        str, Meta(description="What the hardware was measured to be, and the mode.", min_length=1, max_length=300)
+        str,
+        Meta(description="What the hardware was measured to be, and the mode.", min_length=1, max_length=300),
     ]
     probe: Annotated[Probe, Meta(description="Which workload ran, and how.")]
     seeds: Annotated[Seeds, Meta(description="Seeds of the random stages.")]
-    logit_hash: Annotated[Sha256 | None, Meta(description="Hash of the `logits` stage; null when unavailable.")]
-    stages: Annotated[list[Stage], Meta(description="The trace: stages in the order in which they ran.", min_length=1, max_length=5000)]
+    logit_hash: Annotated[
+        Sha256 | None, Meta(description="Hash of the `logits` stage; null when unavailable.")
+    ]
+    stages: Annotated[
+        list[Stage],
+        Meta(description="The trace: stages in the order in which they ran.", min_length=1, max_length=5000),
+    ]
     metrics: Annotated[list[Metric], Meta(description="Metrics over the seeds.", max_length=200)]
     run: Annotated[ProbeRun, Meta(description="What may differ between two equal runs.")]

@@ -95,8 +95,8 @@ def decode(raw: Any, model: type[T], where: str) -> T:
     try:
         document = msgspec.convert(raw, model)
     except msgspec.ValidationError as error:
-        problem = next(explain(raw, document_name(model)), str(error))
-        raise InvalidInput(f"{where}: {problem}") from error
+        reason = next(explain(raw, document_name(model)), str(error))
+        raise InvalidInput(f"{where}: {reason}") from error
     if problem := digest_problem(raw):
         raise InvalidInput(f"{where}: {problem}")
     return document
@@ -143,20 +143,21 @@ def load_yaml(path: str | Path) -> Any:
     """
     import yaml
 
+    def refused(problem: str, place: Any) -> yaml.MarkedYAMLError:
+        return yaml.MarkedYAMLError(problem=problem, problem_mark=place.start_mark)
+
     class Loader(yaml.SafeLoader):
         def compose_node(self, parent: Any, index: Any) -> Any:
-            event = self.peek_event()
-            if isinstance(event, yaml.AliasEvent):  # a few lines of aliases can stand for gigabytes
-                raise yaml.MarkedYAMLError(problem="aliases are not supported", problem_mark=event.start_mark)
+            if self.check_event(yaml.AliasEvent):  # a few lines of aliases can stand for gigabytes
+                raise refused("aliases are not supported", self.get_event())  # type: ignore[no-untyped-call]
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            seen = set()
-            for key, _ in node.value:
-                if key.value in seen:
-                    problem = f"the key {_excerpt(key.value)} stands twice"
-                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-                seen.add(key.value if isinstance(key.value, str) else id(key))
+            keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            names = [key.value for key in keys]
+            for position, key in enumerate(keys):
+                if key.value in names[:position]:
+                    raise refused(f"the key {_excerpt(key.value)} stands twice", key)
             return super().construct_mapping(node, deep)
 
     data = read_bytes(path)
@@ -181,7 +182,9 @@ def read_bytes(path: str | Path) -> bytes:
     file = Path(path)
     try:
         if not file.is_file():
-            raise InvalidInput(f"{path}: no such file" if not file.exists() else f"{path}: not a regular file")
+            raise InvalidInput(
+                f"{path}: no such file" if not file.exists() else f"{path}: not a regular file"
+            )
         with file.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
     except OSError as error:
@@ -212,7 +215,9 @@ def parse_json(data: bytes, where: str) -> Any:
         if "\\u" in text:  # escapes can spell half of a surrogate pair, which no encoder takes
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
-        raise InvalidInput(f"{where}: line {error.lineno}, column {error.colno}: not JSON: {error.msg}") from error
+        raise InvalidInput(
+            f"{where}: line {error.lineno}, column {error.colno}: not JSON: {error.msg}"
+        ) from error
     except UnicodeEncodeError as error:
         raise InvalidInput(f"{where}: a string holds half of a surrogate pair") from error
     except RecursionError as error:
@@ -256,7 +261,9 @@ def _innermost(error: Any) -> Any:
 
 
 def _describe(error: Any) -> str:
-    pointer = "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in error.absolute_path) or "/"
+    pointer = (
+        "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in error.absolute_path) or "/"
+    )
     schema, found = error.schema, error.instance
     if error.validator == "additionalProperties":
         unknown = sorted(set(found) - set(schema.get("properties", {})))
@@ -266,8 +273,9 @@ def _describe(error: Any) -> str:
         return f"{pointer}: expected the key {_excerpt(missing)}, found none"
     if error.validator == "type":
         expected = error.validator_value
-        return f"{pointer}: expected {expected if isinstance(expected, str) else ' or '.join(expected)}, found {_excerpt(found)}"
-    expected = f"{error.validator} {_excerpt(error.validator_value)}"
+        expected = expected if isinstance(expected, str) else " or ".join(expected)
+    else:
+        expected = f"{error.validator} {_excerpt(error.validator_value)}"
     return f"{pointer}: expected {expected}, found {_excerpt(found)}"
 
 

@@ -28,7 +28,9 @@ def schema(document: str) -> dict[str, Any]:
     Raises:
         KeyError: `document` is no type of document.
     """
-    (root,), definitions = msgspec.json.schema_components([DOCUMENTS[document]], ref_template="#/$defs/{name}")
+    (root,), definitions = msgspec.json.schema_components(
+        [DOCUMENTS[document]], ref_template="#/$defs/{name}"
+    )
     name = root["$ref"].removeprefix("#/$defs/")
     return {
         "$schema": DIALECT,

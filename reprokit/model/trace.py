@@ -57,10 +57,13 @@ class Bound(Document):
 class Control(Document):
     """What showed that a sensitive stage can move on this machine."""
 
-    change: Annotated[str, Meta(description="What was changed, such as the order of a reduction.", max_length=200)]
+    change: Annotated[
+        str, Meta(description="What was changed, such as the order of a reduction.", max_length=200)
+    ]
     moved: Annotated[bool, Meta(description="Whether the hash moved; if not, the stage is blind.")]
     flipped: Annotated[
-        int | None, Meta(description="Quantised codes that flipped under the change; null where nothing is quantised.")
+        int | None,
+        Meta(description="Quantised codes that flipped under the change; null where nothing is quantised."),
     ]
 
 
@@ -72,23 +75,34 @@ class Stage(Document):
     operator: Annotated[Operator, Meta(description="Operator class.")]
     kind: Annotated[
         Literal["invariant", "sensitive"],
-        Meta(description="invariant: a known answer on every correct machine; sensitive: another kernel moves it."),
+        Meta(
+            description="invariant: a known answer on every correct machine; sensitive: another kernel moves it."
+        ),
     ]
     state: Annotated[
         Literal["ok", "unavailable", "unstable", "blind"],
-        Meta(description="unstable: repeats differed; blind: its control did not move it; unavailable: see reason."),
+        Meta(
+            description="unstable: repeats differed; blind: its control did not move it; unavailable: see reason."
+        ),
     ]
     reason: Annotated[Text | None, Meta(description="Why the state is not ok.")]
     inputs: Annotated[list[Name], Meta(description="Stages whose results this one consumes.", max_length=64)]
     dtype: Annotated[Word | None, Meta(description="Element type of the result.")]
     shape: Annotated[list[int] | None, Meta(description="Shape of the result.")]
     sha256: Annotated[
-        Sha256 | None, Meta(description="Hash over dtype, shape and little-endian bytes; null when unavailable.")
+        Sha256 | None,
+        Meta(description="Hash over dtype, shape and little-endian bytes; null when unavailable."),
     ]
     expected: Annotated[Sha256 | None, Meta(description="The known answer of an invariant stage.")]
-    sketch: Annotated[Sketch | None, Meta(description="Numeric summary; null where the result is no float tensor.")]
-    bound: Annotated[Bound | None, Meta(description="Result against the float64 reference; null without one.")]
-    control: Annotated[Control | None, Meta(description="Whether the stage can move; null for invariant stages.")]
+    sketch: Annotated[
+        Sketch | None, Meta(description="Numeric summary; null where the result is no float tensor.")
+    ]
+    bound: Annotated[
+        Bound | None, Meta(description="Result against the float64 reference; null without one.")
+    ]
+    control: Annotated[
+        Control | None, Meta(description="Whether the stage can move; null for invariant stages.")
+    ]
 
 
 class Metric(Document):
@@ -100,4 +114,6 @@ class Metric(Document):
         list[Number], Meta(description="One value for each of `seeds.metrics`, in that order.", min_length=1)
     ]
     mean: Annotated[Number, Meta(description="Arithmetic mean over the seeds.")]
-    deviation: Annotated[Number, Meta(description="Sample standard deviation (n − 1) over the seeds; 0 for one seed.")]
+    deviation: Annotated[
+        Number, Meta(description="Sample standard deviation (n − 1) over the seeds; 0 for one seed.")
+    ]

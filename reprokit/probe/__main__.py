@@ -167,7 +167,9 @@ def _metrics(recorder: Any) -> list[dict[str, Any]]:
     from reprokit.probe.lfq import metrics
 
     record = recorder.records["metrics.digits.evaluation"]
-    return metrics.summarised(torch.tensor(record["sketch"]["samples"], dtype=torch.float64).reshape(record["shape"]))
+    return metrics.summarised(
+        torch.tensor(record["sketch"]["samples"], dtype=torch.float64).reshape(record["shape"])
+    )
 
 
 def _run(started: datetime, seconds: float, parts: list[dict[str, Any]]) -> dict[str, Any]:

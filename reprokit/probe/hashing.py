@@ -7,11 +7,12 @@ elements, another shape or another dtype gives another one.
 from __future__ import annotations
 
 import hashlib
+from typing import TypeAlias
 
 import numpy as np
 import torch
 
-Array = torch.Tensor | np.ndarray
+Array: TypeAlias = torch.Tensor | np.ndarray
 
 
 def to_numpy(array: Array) -> np.ndarray:

@@ -67,7 +67,10 @@ class Recorder:
                 record.update(state="unavailable", reason=str(error))
                 continue
             record.update(
-                dtype=dtype_name(result), shape=list(result.shape), sha256=sha256(result), sketch=sketch(result)
+                dtype=dtype_name(result),
+                shape=list(result.shape),
+                sha256=sha256(result),
+                sketch=sketch(result),
             )
             self._hashes[stage.name] = [record["sha256"]]
             if stage.bound is not None:
@@ -93,7 +96,8 @@ class Recorder:
             if (distinct := len(set(known))) > 1:
                 where = "within one process" if len(set(known[:-1])) > 1 else "in a fresh process"
                 self.records[name].update(
-                    state="unstable", reason=f"{distinct} different results in {len(known)} runs, first {where}"
+                    state="unstable",
+                    reason=f"{distinct} different results in {len(known)} runs, first {where}",
                 )
         return list(self.records.values())
 

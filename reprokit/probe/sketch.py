@@ -58,7 +58,9 @@ def _hashes(count: int) -> tuple[np.ndarray, np.ndarray]:
         bucket, sign = _hashes(1 << count.bit_length())
         return bucket[:count], sign[:count]
     words = integers((count,), "sketch.hashes")
-    return (words & np.uint64(BUCKETS - 1)).astype(np.int64), 1.0 - 2.0 * (words >> np.uint64(63)).astype(np.float64)
+    return (words & np.uint64(BUCKETS - 1)).astype(np.int64), 1.0 - 2.0 * (words >> np.uint64(63)).astype(
+        np.float64
+    )
 
 
 @lru_cache(maxsize=64)

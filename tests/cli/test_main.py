@@ -8,7 +8,17 @@ import pytest
 import reprokit
 from reprokit.cli import COMMANDS
 
-HEAVY = {"torch", "numpy", "rich", "jsonschema", "yaml", "requests", "docker", "importlib.metadata", "msgspec"}
+HEAVY = {
+    "torch",
+    "numpy",
+    "rich",
+    "jsonschema",
+    "yaml",
+    "requests",
+    "docker",
+    "importlib.metadata",
+    "msgspec",
+}
 
 
 def test_version(run):
@@ -21,11 +31,18 @@ def test_every_command_teaches(run, command):
     done = run(*command.split(), "--help")
     assert done.returncode == 0
     assert "Usage: " in done.stdout
-    assert command == "baseline" or f"reprokit {command}" in done.stdout.split("Options:")[0].split("\n", 1)[1], "no example"
+    assert (
+        command == "baseline" or f"reprokit {command}" in done.stdout.split("Options:")[0].split("\n", 1)[1]
+    ), "no example"
 
 
 def test_unknown_commands_and_options_are_usage_errors(run):
-    for arguments in (["prob"], ["probe"], ["probe", "-o", "x.json", "--profile", "fast"], ["compare", "--levl", "bit"]):
+    for arguments in (
+        ["prob"],
+        ["probe"],
+        ["probe", "-o", "x.json", "--profile", "fast"],
+        ["compare", "--levl", "bit"],
+    ):
         done = run(*arguments)
         assert done.returncode == 2
         assert "Error: " in done.stderr
@@ -41,7 +58,11 @@ def test_an_error_is_one_line_and_debug_shows_where(run, tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "allowed"),
-    [(["--version"], set()), (["compare", "--help"], set()), (["compare", "/nonexistent", "/nonexistent"], {"msgspec"})],
+    [
+        (["--version"], set()),
+        (["compare", "--help"], set()),
+        (["compare", "/nonexistent", "/nonexistent"], {"msgspec"}),
+    ],
 )
 def test_a_command_imports_only_what_it_uses(arguments, allowed):
     code = (

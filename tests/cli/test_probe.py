@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_two_probes_give_one_digest(measure):
 def test_a_fingerprint_is_canonical_and_private(measure):
     data = measure("quick").read_bytes()
     assert data == json.dumps(json.loads(data), sort_keys=True, separators=(",", ":")).encode() + b"\n"
-    for secret in (os.uname().nodename, os.getcwd(), os.path.expanduser("~"), sys.prefix):
+    for secret in (os.uname().nodename, str(Path.cwd()), str(Path.home()), sys.prefix):
         assert len(secret) < 4 or secret.encode() not in data
 
 
@@ -65,7 +66,10 @@ def test_a_users_modules_do_not_shadow_the_librarys(run, tmp_path, monkeypatch):
         (tmp_path / name).write_text("raise SystemExit('shadowed')")
     monkeypatch.chdir(tmp_path)
     done = subprocess.run(
-        [os.path.join(os.path.dirname(sys.executable), "reprokit"), *COMMAND[3:], "x.json"], capture_output=True, text=True, check=False
+        [Path(sys.executable).with_name("reprokit"), *COMMAND[3:], "x.json"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
@@ -91,7 +95,9 @@ def test_an_interpreter_without_torch_says_so(run, tmp_path):
 def test_an_output_that_cannot_be_written_is_told_before_the_work(run, tmp_path):
     done = run("probe", "-o", tmp_path / "missing" / "x.json")
     assert done.returncode == 2
-    assert done.stderr == f"reprokit: {tmp_path}/missing/x.json: the folder {tmp_path}/missing does not exist\n"
+    assert (
+        done.stderr == f"reprokit: {tmp_path}/missing/x.json: the folder {tmp_path}/missing does not exist\n"
+    )
     assert run("probe", "-o", tmp_path).returncode == 2
 
 

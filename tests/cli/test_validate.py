@@ -31,7 +31,9 @@ def test_a_document_of_no_known_type_is_refused(run, tmp_path):
 
 def test_a_configuration_is_valid_or_says_every_problem(run, tmp_path):
     good, bad = tmp_path / "good.yml", tmp_path / "bad.yml"
-    good.write_text("version: 1\ncells:\n  - name: cpu\n    runs-on: [self-hosted, linux]\n    level: process\n")
+    good.write_text(
+        "version: 1\ncells:\n  - name: cpu\n    runs-on: [self-hosted, linux]\n    level: process\n"
+    )
     bad.write_text("version: 2\ncells:\n  - name: cpu\n    lvel: bit\n    seed: -3\n")
     done = run("validate", good)
     assert (done.returncode, done.stdout) == (0, f"{good}: a valid config\n")

@@ -211,17 +211,15 @@ def test_random_streams_must_be_equal_at_process() -> None:
     assert "must be equal" in reasons(found, 1)
 
 
-def test_flipped_codes_within_their_share() -> None:
+def test_flipped_codes_are_counted_and_the_values_behind_them_held() -> None:
     codes = [float(i % 7) for i in range(builders.COUNT)]
     few = [code + (i in (5, 100)) for i, code in enumerate(codes)]
-    many = [code + (i % 3 == 0) for i, code in enumerate(codes)]
     name = "layer0.mlp_in.codes.fp8"
     found = held(changed(name, content=few), "process")
     assert found.verdict.holds
     error = row(found, name).error
     assert error is not None
     assert error.flipped == 2
-    assert not held(changed(name, content=many), "process").verdict.holds
 
 
 def test_a_stage_follows_what_it_consumes() -> None:

@@ -31,7 +31,11 @@ def test_tanh_gelu_fails() -> None:
 
 
 def test_every_measured_float32_kernel_is_calm() -> None:
-    loud = [row for row in measured.MEASURED if row[1] == "float32" and row[2] > JITTER and row[3] != "one flipped code"]
+    loud = [
+        row
+        for row in measured.MEASURED
+        if row[1] == "float32" and row[2] > JITTER and row[3] != "one flipped code"
+    ]
     assert loud == []
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from reprokit.errors import InvalidInput
 from reprokit.model import canonical, reading
 from reprokit.model.config import Config
+from tests.compare import builders
 
 HOSTILE = {
     "empty": (b"", "the file is empty"),
@@ -54,7 +56,10 @@ def test_an_unending_string_of_quotes_is_read_once():
         reading.parse_json(data, "x")
 
 
-@pytest.mark.parametrize(("name", "expected"), [("missing", "no such file"), ("folder", "not a regular file"), ("fifo", "not a regular file")])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("missing", "no such file"), ("folder", "not a regular file"), ("fifo", "not a regular file")],
+)
 def test_what_is_no_file_is_refused(tmp_path, name, expected):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "fifo")
@@ -77,19 +82,30 @@ def test_any_bytes_are_read_or_refused(data):
     try:
         reading.parse_json(data, "x")
     except InvalidInput as refused:
-        assert str(refused).startswith("x: ")  # noqa: PT017
+        assert str(refused).startswith("x: ")
 
 
-@given(st.recursive(st.none() | st.floats(allow_nan=False) | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
+@given(
+    st.recursive(
+        st.none() | st.floats(allow_nan=False) | st.text(),
+        lambda x: st.lists(x) | st.dictionaries(st.text(), x),
+    )
+)
 def test_what_canonical_json_writes_is_read(value):
     document = {"value": value}
     assert canonical.encode(reading.parse_json(canonical.encode(document), "x")) == canonical.encode(document)
 
 
 YAML = {
-    "a key twice": ("version: 1\ncells: []\nversion: 1\n", 'line 3, column 1: not YAML: the key "version" stands twice'),
+    "a key twice": (
+        "version: 1\ncells: []\nversion: 1\n",
+        'line 3, column 1: not YAML: the key "version" stands twice',
+    ),
     "aliases": ("a: &a [1]\nb: *a\n", "line 2, column 4: not YAML: aliases are not supported"),
-    "a tag": ("a: !!python/object/apply:os.system [id]\n", "line 1, column 4: not YAML: could not determine a constructor"),
+    "a tag": (
+        "a: !!python/object/apply:os.system [id]\n",
+        "line 1, column 4: not YAML: could not determine a constructor",
+    ),
     "a tab": ("a:\n\t- b\n", "line 2, column 1: not YAML"),
     "deep": ("[" * 5000, "not YAML"),
 }
@@ -113,7 +129,10 @@ def config(**cell: object) -> dict[str, object]:
     ("raw", "expected"),
     [
         (config(levle="bit"), '/cells/0: expected only known keys, found "levle"'),
-        (config(level="bits"), '/cells/0/level: expected enum ["bit", "conclusion", "process"], found "bits"'),
+        (
+            config(level="bits"),
+            '/cells/0/level: expected enum ["bit", "conclusion", "process"], found "bits"',
+        ),
         (config(seed=-1), "/cells/0/seed: expected minimum 0, found -1"),
         (config(name="../x"), "/cells/0/name: expected pattern"),
         ({"version": 1}, '/: expected the key "cells", found none'),
@@ -125,6 +144,11 @@ def test_a_violation_names_pointer_expectation_and_finding(raw, expected):
     with pytest.raises(InvalidInput) as refused:
         reading.decode(raw, Config, "x")
     assert str(refused.value).startswith(f"x: {expected}")
+
+
+@pytest.fixture(scope="module")
+def fingerprint_json() -> bytes:
+    return canonical.encode(msgspec.to_builtins(builders.fingerprint()))
 
 
 def test_an_edited_document_is_refused(fingerprint_json):
@@ -140,5 +164,7 @@ def test_a_newer_schema_version_is_told_apart(fingerprint_json):
     from reprokit.model.fingerprint import Fingerprint
 
     raw = {**json.loads(fingerprint_json), "schema_version": 2}
-    with pytest.raises(InvalidInput, match="/schema_version: expected 1, found 2: it was written by a newer reprokit"):
+    with pytest.raises(
+        InvalidInput, match="/schema_version: expected 1, found 2: it was written by a newer reprokit"
+    ):
         reading.decode(raw, Fingerprint, "x")

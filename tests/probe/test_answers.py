@@ -61,7 +61,18 @@ def test_digits_are_the_file_that_ships():
     assert table.shape == (1797, 65)
     assert ANSWERS["data.digits"] == hashed(table[:, :64] / 16, "<f4")
     assert ANSWERS["data.labels"] == hashed(table[:, 64], "<i8")
-    assert np.bincount(table[:, 64].astype(int)).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    assert np.bincount(table[:, 64].astype(int)).tolist() == [
+        178,
+        182,
+        177,
+        183,
+        181,
+        182,
+        181,
+        179,
+        174,
+        180,
+    ]
 
 
 def test_integer_products_from_numpy_integers():

@@ -28,7 +28,18 @@ def test_every_kernel_has_a_bound_and_a_control_and_keeps_the_bound(stages):
 
 def test_every_operator_class_of_a_single_process_has_a_kernel(stages):
     classes = {stage.operator for stage in stages.values()}
-    assert classes == {"gemm", "conv", "reduction", "softmax", "norm", "attention", "gather", "scatter", "sort", "elementwise"}
+    assert classes == {
+        "gemm",
+        "conv",
+        "reduction",
+        "softmax",
+        "norm",
+        "attention",
+        "gather",
+        "scatter",
+        "sort",
+        "elementwise",
+    }
 
 
 def naive_softmax(x):
@@ -51,17 +62,23 @@ WRONG = {
         F.gelu(X, approximate="tanh"), X.double() * torch.special.ndtr(X.double()), 4 * X.double()
     ),
     "a flipped bit in a product": lambda: bounds.product(flipped(X @ X.T, 16), X, X.T),
-    "a product in bfloat16 passed off as float32": lambda: bounds.product((X.bfloat16() @ X.T.bfloat16()).float(), X, X.T),
+    "a product in bfloat16 passed off as float32": lambda: bounds.product(
+        (X.bfloat16() @ X.T.bfloat16()).float(), X, X.T
+    ),
     "a convolution with another kernel order": lambda: bounds.convolution(
         F.conv2d(X[None, None], X[None, None, :3, :3].flip(-1)), X[None, None], X[None, None, :3, :3]
     ),
-    "attention without its mask": lambda: bounds.attention(F.scaled_dot_product_attention(*q_k_v()), *q_k_v()),
+    "attention without its mask": lambda: bounds.attention(
+        F.scaled_dot_product_attention(*q_k_v()), *q_k_v()
+    ),
     "attention without its scale": lambda: bounds.attention(
         F.scaled_dot_product_attention(*q_k_v(), is_causal=True, scale=1.0), *q_k_v()
     ),
     "layer norm without its mean": lambda: bounds.norm(F.rms_norm(X, (300,)), X, centred=True),
     "a sum that lost a term": lambda: bounds.total(X[:, 1:].sum(1), X, 1),
-    "a cumulative sum that is shifted": lambda: bounds.running_total(X.flatten().cumsum(0).roll(1), X.flatten()),
+    "a cumulative sum that is shifted": lambda: bounds.running_total(
+        X.flatten().cumsum(0).roll(1), X.flatten()
+    ),
     "a scatter that overwrites": lambda: bounds.scattered(
         torch.zeros(4, 300).index_copy(0, torch.arange(40) % 4, X), torch.arange(40) % 4, X
     ),

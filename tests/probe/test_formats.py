@@ -30,7 +30,11 @@ blocks = st.lists(finite32, min_size=32, max_size=32)
 
 def nearest(x: float, form) -> int:
     """Code of the nearest number by exact fractions, ties to the even code: the oracle of the encoder."""
-    values = [(Fraction(value), code) for code, value in enumerate(form.values[: 1 << (form.bits - 1)]) if math.isfinite(value)]
+    values = [
+        (Fraction(value), code)
+        for code, value in enumerate(form.values[: 1 << (form.bits - 1)])
+        if math.isfinite(value)
+    ]
     target = abs(Fraction(x))
     code = min(values, key=lambda item: (abs(item[0] - target), item[1] % 2))[1]
     return code | (math.copysign(1, x) < 0) << (form.bits - 1)
@@ -53,7 +57,9 @@ def test_all_codes_decode_as_in_ml_dtypes(form):
 
 @each_format
 def test_every_finite_code_survives_a_round_trip(form):
-    codes = torch.tensor([c for c, value in enumerate(form.values) if math.isfinite(value)], dtype=torch.uint8)
+    codes = torch.tensor(
+        [c for c, value in enumerate(form.values) if math.isfinite(value)], dtype=torch.uint8
+    )
     assert quantiser.encode(quantiser.decode(codes, form).double(), form).tolist() == codes.tolist()
 
 
@@ -81,7 +87,9 @@ def test_ml_dtypes_differs_where_it_is_said_to():
     above = np.array([465.0, np.nan], np.float32)
     assert np.isnan(above.astype(ML_DTYPES[E4M3]).astype(np.float32)).all()
     assert quantiser.encode(torch.tensor([465.0], dtype=torch.float64), E4M3).item() == 0x7E
-    assert above[1:].astype(ML_DTYPES[E2M1]).view(np.uint8)[0] & 0xF == 0x8  # −0 for NaN; here the block's scale says NaN
+    assert (
+        above[1:].astype(ML_DTYPES[E2M1]).view(np.uint8)[0] & 0xF == 0x8
+    )  # −0 for NaN; here the block's scale says NaN
 
 
 @each_format
@@ -101,7 +109,10 @@ def test_scales_are_exact_at_every_magnitude(form, rule, values):
     exponent = max(exponent, -127)
     assert low_bit.scales.item() == exponent + 127
     scale = Fraction(2) ** exponent
-    assert low_bit.codes.tolist() == [nearest(float(Fraction(v) / scale), form) | (math.copysign(1, v) < 0) << (form.bits - 1) for v in values]
+    assert low_bit.codes.tolist() == [
+        nearest(float(Fraction(v) / scale), form) | (math.copysign(1, v) < 0) << (form.bits - 1)
+        for v in values
+    ]
 
 
 @pytest.mark.parametrize("power", range(-120, 121, 7))

@@ -56,7 +56,9 @@ def test_a_later_token_changes_no_earlier_logit(weights):
     tokens = inputs.tokens(CPU)
     other = tokens.clone()
     other[:, 40:] = (other[:, 40:] + 1) % 256
-    one, two = (transformer.forward(CONFIG, weights, t, "fp32")["logits.fp32"].result for t in (tokens, other))
+    one, two = (
+        transformer.forward(CONFIG, weights, t, "fp32")["logits.fp32"].result for t in (tokens, other)
+    )
     assert torch.equal(one[:, :40], two[:, :40])
     assert not torch.equal(one[:, 40:], two[:, 40:])
 
@@ -74,7 +76,9 @@ def test_each_quantisation_is_hashed_before_and_after():
 
 def test_quantised_activations_cost_accuracy_but_not_the_model(weights):
     tokens = inputs.tokens(CPU)
-    full, low = (transformer.forward(CONFIG, weights, tokens, v)[f"logits.{v}"].result for v in ("fp32", "fp8"))
+    full, low = (
+        transformer.forward(CONFIG, weights, tokens, v)[f"logits.{v}"].result for v in ("fp32", "fp8")
+    )
     assert 0.005 < ((full - low).norm() / full.norm()).item() < 0.2
 
 
@@ -99,12 +103,17 @@ def test_every_input_of_a_stage_is_a_stage_before_it():
 
 def test_the_gradients_are_those_of_autograd():
     x, labels = (part[:50] for part in inputs.digits())
-    weights = [torch.randn(3, 64, 32, generator=torch.Generator().manual_seed(1)) / 8, torch.randn(3, 32, 10, generator=torch.Generator().manual_seed(2)) / 8]
+    weights = [
+        torch.randn(3, 64, 32, generator=torch.Generator().manual_seed(1)) / 8,
+        torch.randn(3, 32, 10, generator=torch.Generator().manual_seed(2)) / 8,
+    ]
     chosen = torch.arange(50).expand(3, -1)
     loss, gradients = metrics.loss_and_gradients(x[chosen], labels[chosen], weights)
     leaves = [weight.clone().requires_grad_() for weight in weights]
     logits = torch.relu(x[chosen] @ leaves[0]) @ leaves[1]
-    expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[chosen].flatten(), reduction="none")
+    expected = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), labels[chosen].flatten(), reduction="none"
+    )
     expected.reshape(3, 50).mean(1).sum().backward()
     torch.testing.assert_close(loss, expected.detach().reshape(3, 50).mean(1))
     for gradient, leaf in zip(gradients, leaves, strict=True):
@@ -134,6 +143,8 @@ def test_f1_and_deviation_on_a_case_worked_by_hand():
     confusion = metrics._confusion(labels, guesses)
     assert confusion[1].tolist() == [1, 2, 0, 0, 0, 0, 0, 0, 0, 0]
     hits = confusion.diagonal().double()
-    assert (2 * hits / (confusion.sum(0) + confusion.sum(1))).mean().item() == pytest.approx((2 / 3 + 4 / 5 + 8) / 10)
+    assert (2 * hits / (confusion.sum(0) + confusion.sum(1))).mean().item() == pytest.approx(
+        (2 / 3 + 4 / 5 + 8) / 10
+    )
     metric = metrics._metric("digits.f1", [0.83, 0.834])
     assert (metric["mean"], metric["deviation"]) == (pytest.approx(0.832), pytest.approx(0.004 / 2**0.5))

@@ -24,7 +24,12 @@ def record(*stages: Stage, repeats: int = 2, fresh: dict[str, str] | None = None
 
 def test_a_steady_stage_is_ok():
     stage = record(Stage("a", "gemm", lambda: ONE, control=Control("two for one", lambda: TWO)))["a"]
-    assert (stage["state"], stage["sha256"], stage["dtype"], stage["shape"]) == ("ok", sha256(ONE), "float32", [3])
+    assert (stage["state"], stage["sha256"], stage["dtype"], stage["shape"]) == (
+        "ok",
+        sha256(ONE),
+        "float32",
+        [3],
+    )
     assert stage["control"] == {"change": "two for one", "moved": True, "flipped": None}
 
 
@@ -36,12 +41,18 @@ def test_a_stage_that_its_control_does_not_move_is_blind():
 def test_repeats_that_differ_make_a_stage_unstable():
     values = itertools.cycle([ONE, ONE, TWO])
     stage = record(Stage("a", "gemm", lambda: next(values)), fresh={"a": sha256(ONE)})["a"]
-    assert (stage["state"], stage["reason"]) == ("unstable", "2 different results in 4 runs, first within one process")
+    assert (stage["state"], stage["reason"]) == (
+        "unstable",
+        "2 different results in 4 runs, first within one process",
+    )
 
 
 def test_a_fresh_process_that_differs_makes_a_stage_unstable():
     stage = record(Stage("a", "gemm", lambda: ONE), fresh={"a": sha256(TWO)})["a"]
-    assert (stage["state"], stage["reason"]) == ("unstable", "2 different results in 4 runs, first in a fresh process")
+    assert (stage["state"], stage["reason"]) == (
+        "unstable",
+        "2 different results in 4 runs, first in a fresh process",
+    )
 
 
 def test_a_stage_that_the_fresh_process_lacks_is_unstable():
@@ -59,7 +70,11 @@ def test_an_unavailable_stage_says_why():
         raise Unavailable("no FP8 on this architecture")
 
     stage = record(Stage("a", "gemm", missing))["a"]
-    assert (stage["state"], stage["reason"], stage["sha256"]) == ("unavailable", "no FP8 on this architecture", None)
+    assert (stage["state"], stage["reason"], stage["sha256"]) == (
+        "unavailable",
+        "no FP8 on this architecture",
+        None,
+    )
 
 
 def test_flipped_codes_are_counted():
@@ -71,7 +86,10 @@ def test_flipped_codes_are_counted():
 
 
 def test_a_bound_is_kept_to_three_digits():
-    stage = record(Stage("a", "gemm", lambda: ONE, bound=lambda y: 0.123456), Stage("b", "gemm", lambda: ONE, bound=lambda y: 1.5))
+    stage = record(
+        Stage("a", "gemm", lambda: ONE, bound=lambda y: 0.123456),
+        Stage("b", "gemm", lambda: ONE, bound=lambda y: 1.5),
+    )
     assert stage["a"]["bound"] == {"ratio": 0.123, "holds": True}
     assert stage["b"]["bound"] == {"ratio": 1.5, "holds": False}
 

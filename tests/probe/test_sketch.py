@@ -40,7 +40,9 @@ def test_the_hash_sees(other):
 
 
 def test_the_hash_sees_the_payload_of_a_nan():
-    quiet, other = (torch.tensor([bits], dtype=torch.int32).view(torch.float32) for bits in (0x7FC00000, 0x7FC00001))
+    quiet, other = (
+        torch.tensor([bits], dtype=torch.int32).view(torch.float32) for bits in (0x7FC00000, 0x7FC00001)
+    )
     assert sha256(quiet) != sha256(other)
 
 
@@ -52,7 +54,13 @@ def test_a_strided_view_hashes_as_its_copy():
 def test_a_small_tensor_is_kept_whole():
     kept = sketch(torch.tensor([3.0, -4.0, float("nan"), float("inf")]))
     assert kept is not None
-    assert (kept["norm"], kept["minimum"], kept["maximum"], kept["nan"], kept["infinite"]) == (5.0, -4.0, 3.0, 1, 1)
+    assert (kept["norm"], kept["minimum"], kept["maximum"], kept["nan"], kept["infinite"]) == (
+        5.0,
+        -4.0,
+        3.0,
+        1,
+        1,
+    )
     assert kept["samples"][:2] == [3.0, -4.0]
     assert kept["buckets"] == []
 

@@ -18,7 +18,7 @@ SLACK = 4.0  # of each bound: second-order terms and functions that are not corr
 
 def roundoff(dtype: torch.dtype) -> float:
     """Unit roundoff of a dtype: 2^-24 for float32, 2^-8 for bfloat16."""
-    return torch.finfo(dtype).eps / 2
+    return float(torch.finfo(dtype).eps) / 2
 
 
 def ratio(result: torch.Tensor, reference: torch.Tensor, bound: torch.Tensor) -> float:
@@ -98,13 +98,19 @@ def attention(result: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.T
     error = (d + 2) * u * (q.abs() @ k.abs().transpose(-1, -2) / math.sqrt(d))
     weights = torch.softmax(scores, -1)
     spread = (scores - scores.amax(-1, keepdim=True)).masked_fill(~mask, 0.0).abs() * u
-    relative = 2 * (error + spread).masked_fill(~mask, 0.0).amax(-1, keepdim=True) + 2 * length * u + 2 * u_out
+    relative = (
+        2 * (error + spread).masked_fill(~mask, 0.0).amax(-1, keepdim=True) + 2 * length * u + 2 * u_out
+    )
     return ratio(result, weights @ v, SLACK * relative * (weights @ v.abs()))
 
 
 def elementwise(result: torch.Tensor, reference: torch.Tensor, scale: torch.Tensor) -> float:
     """An elementwise function with an error of a few roundoffs of `scale`, the condition of its evaluation."""
-    return ratio(result, reference, SLACK * roundoff(result.dtype) * (scale.double().cpu().abs() + reference.cpu().abs()))
+    return ratio(
+        result,
+        reference,
+        SLACK * roundoff(result.dtype) * (scale.double().cpu().abs() + reference.cpu().abs()),
+    )
 
 
 def scattered(result: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> float:

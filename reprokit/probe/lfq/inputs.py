@@ -64,7 +64,9 @@ def weight_stages(config: model.Config) -> Iterator[Stage]:
     used = model.quantised_weights(raw)
     for name in raw:
         yield known(f"weights.{name}", "data", lambda name=name: raw[name])
-        yield known(f"weights.{name}.quantised", "quantize", lambda name=name: used[name], (f"weights.{name}",))
+        yield known(
+            f"weights.{name}.quantised", "quantize", lambda name=name: used[name], (f"weights.{name}",)
+        )
 
 
 def tokens(device: torch.device) -> torch.Tensor:

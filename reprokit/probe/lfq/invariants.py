@@ -33,10 +33,14 @@ def invariant_stages(device: torch.device) -> Iterator[Stage]:
             yield known(
                 f"invariant.gemm.{str(dtype).removeprefix('torch.')}.{m}x{k}x{n}",
                 "gemm",
-                lambda m=m, k=k, n=n, dtype=dtype, limit=limit: _integer_product(m, k, n, dtype, limit, device),
+                lambda m=m, k=k, n=n, dtype=dtype, limit=limit: _integer_product(
+                    m, k, n, dtype, limit, device
+                ),
             )
     yield known("invariant.sum", "reduction", lambda: _integer_sums(device))
-    yield known("invariant.sort", "sort", lambda: torch.sort(exact.permutation(4099, "invariant.sort").to(device))[1])
+    yield known(
+        "invariant.sort", "sort", lambda: torch.sort(exact.permutation(4099, "invariant.sort").to(device))[1]
+    )
     yield known("invariant.gather", "gather", lambda: _gather(device))
     for form in FORMATS:
         yield known(f"invariant.decode.{form.name}", "quantize", lambda form=form: _decode_all(form, device))
@@ -53,11 +57,17 @@ def quantize_stages(device: torch.device) -> Iterator[Stage]:
             low_bit = quantiser.quantise(x, form, rule)
             name = f"quantize.{form.name}.{rule}"
             yield known(f"{name}.scales", "quantize", lambda low_bit=low_bit: low_bit.scales)
-            yield known(f"{name}.codes", "quantize", lambda low_bit=low_bit: low_bit.codes, (f"{name}.scales",))
-            yield known(f"{name}.values", "quantize", lambda low_bit=low_bit: low_bit.dequantise(), (f"{name}.codes",))
+            yield known(
+                f"{name}.codes", "quantize", lambda low_bit=low_bit: low_bit.codes, (f"{name}.scales",)
+            )
+            yield known(
+                f"{name}.values", "quantize", lambda low_bit=low_bit: low_bit.dequantise(), (f"{name}.codes",)
+            )
 
 
-def _integer_product(m: int, k: int, n: int, dtype: torch.dtype, limit: int, device: torch.device) -> torch.Tensor:
+def _integer_product(
+    m: int, k: int, n: int, dtype: torch.dtype, limit: int, device: torch.device
+) -> torch.Tensor:
     """(m, n): partial sums stay below 2^24 in float32, and below 2^8 in bfloat16 by sparse columns."""
     a = exact.below(2 * limit - 1, (m, k), f"invariant.gemm.a.{limit}") - (limit - 1)
     b = exact.below(2 * limit - 1, (k, n), f"invariant.gemm.b.{limit}") - (limit - 1)
@@ -68,7 +78,14 @@ def _integer_product(m: int, k: int, n: int, dtype: torch.dtype, limit: int, dev
 
 def _integer_sums(device: torch.device) -> torch.Tensor:
     x = exact.below(16, (1 << 20,), "invariant.sum").to(device)
-    return torch.stack((x.float().sum().long(), x.double().sum().long(), x.sum(), x.reshape(1024, -1).float().sum(0).sum().long()))
+    return torch.stack(
+        (
+            x.float().sum().long(),
+            x.double().sum().long(),
+            x.sum(),
+            x.reshape(1024, -1).float().sum(0).sum().long(),
+        )
+    )
 
 
 def _gather(device: torch.device) -> torch.Tensor:
@@ -103,7 +120,9 @@ def _specials(form: Format, device: torch.device) -> torch.Tensor:
     blocks[4] *= 2.0**-126  # scales at and below the end of E8M0
     blocks[5] *= 2.0**-140
     blocks[6] *= 2.0**120
-    blocks[7, 0] = torch.nextafter(torch.tensor(8.0), torch.tensor(0.0))  # a floating-point log2 rounds up to 3
+    blocks[7, 0] = torch.nextafter(
+        torch.tensor(8.0), torch.tensor(0.0)
+    )  # a floating-point log2 rounds up to 3
     blocks[8, 0] = form.largest * 1.5  # saturates under `floor`, not under `rceil`
     blocks[9, 1:] = 0.0
     results = []

@@ -22,7 +22,14 @@ REVERSED = "the reduction in reversed order"
 ONE_ULP = "one input moved by one ulp"
 ALL_ULP = "every input moved by one ulp"
 QUICK_GEMMS = ((1, 1000, 64), (64, 1000, 64), (255, 1001, 128))
-FULL_GEMMS = (*QUICK_GEMMS, (8, 1024, 256), (16, 1000, 128), (32, 1024, 64), (256, 1024, 256), (512, 512, 512))
+FULL_GEMMS = (
+    *QUICK_GEMMS,
+    (8, 1024, 256),
+    (16, 1000, 128),
+    (32, 1024, 64),
+    (256, 1024, 256),
+    (512, 512, 512),
+)
 Function = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -94,10 +101,18 @@ def _convolutions(device: torch.device, dtype: torch.dtype, full: bool) -> Itera
 def _along_rows(device: torch.device, dtype: torch.dtype) -> Iterator[Stage]:
     """Softmax and norms along rows of 1,000; the control reverses the row and the result back again."""
     x = exact.bell((255, 1000), "kernel.rows.x").to(device)
-    ordinary, large = (x * 2).to(dtype), (x * 64).to(dtype)  # up to 8, where exp is harmless, and far beyond 88
+    ordinary, large = (
+        (x * 2).to(dtype),
+        (x * 64).to(dtype),
+    )  # up to 8, where exp is harmless, and far beyond 88
     cases: dict[str, tuple[str, Function, torch.Tensor, Callable[..., float]]] = {
         "softmax": ("softmax", softmax, ordinary, bounds.softmax),
-        "layer_norm": ("norm", lambda x: F.layer_norm(x, x.shape[-1:]), ordinary, partial(bounds.norm, centred=True)),
+        "layer_norm": (
+            "norm",
+            lambda x: F.layer_norm(x, x.shape[-1:]),
+            ordinary,
+            partial(bounds.norm, centred=True),
+        ),
         "rms_norm": ("norm", rms_norm, ordinary, partial(bounds.norm, centred=False)),
     }
     if dtype == torch.float32:  # their bfloat16 results are too few bits to show a reordered sum
@@ -252,7 +267,9 @@ def _indexing(device: torch.device) -> Iterator[Stage]:
             lambda y: bounds.scattered(y, rows, source),
             (REVERSED, lambda function=function: function(rows.flip(0), wide.flip(0), source.flip(0))),
         )
-    ties = (exact.below(64, (16, 1000), "kernel.topk").float() / 8).to(device)  # every value some fifteen times
+    ties = (exact.below(64, (16, 1000), "kernel.topk").float() / 8).to(
+        device
+    )  # every value some fifteen times
     yield _stage(
         "kernel.topk.ties",
         "sort",
@@ -279,7 +296,12 @@ def _numpy(full: bool) -> Iterator[Stage]:
         "reduction",
         lambda: np.concatenate((rows.sum(axis=1), rows.sum(axis=0), [x.sum()])).astype(np.float32),
         lambda y: bounds.total(torch.from_numpy(y[:255]), torch.from_numpy(rows), 1),
-        (REVERSED, lambda: np.concatenate((rows[:, ::-1].sum(1), rows[::-1].sum(0), [x[::-1].sum()])).astype(np.float32)),
+        (
+            REVERSED,
+            lambda: np.concatenate((rows[:, ::-1].sum(1), rows[::-1].sum(0), [x[::-1].sum()])).astype(
+                np.float32
+            ),
+        ),
     )
     wide = exact.bell((4099,), "kernel.numpy.exp").numpy().astype(np.float64)
     exp64 = torch.from_numpy(wide)
@@ -287,7 +309,9 @@ def _numpy(full: bool) -> Iterator[Stage]:
         "kernel.numpy_exp.fp64",
         "elementwise",
         lambda: np.exp(wide),
-        lambda y: bounds.elementwise(torch.from_numpy(y), torch.exp(exp64), torch.exp(exp64) * (1 + exp64.abs())),
+        lambda y: bounds.elementwise(
+            torch.from_numpy(y), torch.exp(exp64), torch.exp(exp64) * (1 + exp64.abs())
+        ),
         (ALL_ULP, lambda: np.exp(np.nextafter(wide, np.inf))),
     )
     for m, k, n in ((255, 1001, 128), (512, 512, 512)) if full else ((255, 1001, 128),):

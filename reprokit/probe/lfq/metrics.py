@@ -58,7 +58,9 @@ def metric_stages(device: torch.device, base: int) -> Iterator[Stage]:
         "metric",
         lambda: evaluate(images, labels, training(reverse=False).weights),
         inputs=("metrics.digits.losses",),
-        control=Control("every pixel moved by one ulp", lambda: evaluate(moved, labels, training(reverse=False).weights)),
+        control=Control(
+            "every pixel moved by one ulp", lambda: evaluate(moved, labels, training(reverse=False).weights)
+        ),
     )
 
 
@@ -71,7 +73,13 @@ def _metric(name: str, values: list[float]) -> dict[str, Any]:
     mean = math.fsum(values) / len(values)
     squares = math.fsum((value - mean) ** 2 for value in values)
     deviation = math.sqrt(squares / (len(values) - 1)) if len(values) > 1 else 0.0
-    return {"name": name, "direction": DIRECTIONS[name], "values": values, "mean": mean, "deviation": deviation}
+    return {
+        "name": name,
+        "direction": DIRECTIONS[name],
+        "values": values,
+        "mean": mean,
+        "deviation": deviation,
+    }
 
 
 def train(device: torch.device, base: int, reverse: bool) -> Training:
@@ -112,7 +120,9 @@ def evaluate(x: torch.Tensor, labels: torch.Tensor, weights: list[torch.Tensor])
     """float64 (3, S): accuracy, macro F1 and cross-entropy of each seed's network through E4M3 weights."""
     first, second = (quantiser.quantise(weight.mT.contiguous(), E4M3).dequantise().mT for weight in weights)
     log_probability = F.log_softmax(torch.relu(x @ first) @ second, dim=-1)  # (S, B, classes)
-    confusion = torch.stack([_confusion(labels, guess) for guess in log_probability.argmax(-1)])  # (S, 10, 10)
+    confusion = torch.stack(
+        [_confusion(labels, guess) for guess in log_probability.argmax(-1)]
+    )  # (S, 10, 10)
     hits = confusion.diagonal(dim1=1, dim2=2).double()
     f1 = 2 * hits / (confusion.sum(1) + confusion.sum(2))
     loss = -log_probability.gather(-1, labels.expand(len(first), -1).unsqueeze(-1)).double().mean(dim=(1, 2))

@@ -38,7 +38,11 @@ Trace = Callable[[str, str, torch.Tensor, tuple[str, ...]], None]
 def raw_weights(config: Config) -> Weights:
     """float32 weights from exact streams: bell-shaped, scaled by powers of two near 1/√(fan in)."""
     d, hidden = config.width, config.hidden
-    shapes = {"embedding": (config.vocabulary, d), "position": (config.context, d), "head": (config.vocabulary, d)}
+    shapes = {
+        "embedding": (config.vocabulary, d),
+        "position": (config.context, d),
+        "head": (config.vocabulary, d),
+    }
     for i in range(config.layers):
         shapes |= {
             f"layer{i}.qkv": (3 * d, d),

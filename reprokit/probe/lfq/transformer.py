@@ -30,11 +30,19 @@ class Step:
 def layer_stages(device: torch.device, config: model.Config) -> Iterator[Stage]:
     """The steps of both forward passes in order, then `logits`, which holds the logits of both."""
     tokens = inputs.tokens(device)
-    weights = {name: weight.to(device) for name, weight in model.quantised_weights(model.raw_weights(config)).items()}
+    weights = {
+        name: weight.to(device) for name, weight in model.quantised_weights(model.raw_weights(config)).items()
+    }
 
     @cache
     def steps(variant: str, change: str | None) -> dict[str, Step]:
-        return forward(config, _nudged(weights, tokens) if change == ONE_ULP else weights, tokens, variant, change == REVERSED)
+        return forward(
+            config,
+            _nudged(weights, tokens) if change == ONE_ULP else weights,
+            tokens,
+            variant,
+            change == REVERSED,
+        )
 
     for variant in ACTIVATIONS:
         for name, step in steps(variant, None).items():
@@ -45,7 +53,8 @@ def layer_stages(device: torch.device, config: model.Config) -> Iterator[Stage]:
                 lambda step=step: step.result,
                 inputs=step.inputs,
                 control=Control(
-                    change, lambda name=name, variant=variant, change=change: steps(variant, change)[name].result
+                    change,
+                    lambda name=name, variant=variant, change=change: steps(variant, change)[name].result,
                 ),
             )
     names = tuple(f"logits.{variant}" for variant in ACTIVATIONS)
@@ -53,7 +62,9 @@ def layer_stages(device: torch.device, config: model.Config) -> Iterator[Stage]:
     def both(change: str | None) -> torch.Tensor:
         return torch.stack([steps(variant, change)[f"logits.{variant}"].result for variant in ACTIVATIONS])
 
-    yield Stage("logits", "gemm", lambda: both(None), inputs=names, control=Control(REVERSED, lambda: both(REVERSED)))
+    yield Stage(
+        "logits", "gemm", lambda: both(None), inputs=names, control=Control(REVERSED, lambda: both(REVERSED))
+    )
 
 
 def forward(

@@ -74,18 +74,28 @@ def collected(detail: str) -> bytes:
 
     command = launch.command("reprokit.environment", "--detail", detail)
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_SECONDS, check=False
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
-    except subprocess.TimeoutExpired:
-        raise ProbeFailed(f"collecting the environment took longer than {_TIMEOUT_SECONDS} s") from None
     except OSError as error:
         raise ProbeFailed(f"the interpreter could not be started: {error.strerror}") from error
-    if done.returncode:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
-        how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
+    with process:
+        from reprokit.model import environment, reading  # noqa: F401 - while the other process imports torch
+
+        try:
+            output, errors = process.communicate(timeout=_TIMEOUT_SECONDS)
+        except BaseException as error:
+            process.kill()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise ProbeFailed(
+                    f"collecting the environment took longer than {_TIMEOUT_SECONDS} s"
+                ) from None
+            raise
+    if process.returncode:
+        lines = errors.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
+        how = f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
         raise ProbeFailed(f"collecting the environment ended with {how}: {printable(lines[-1])}")
-    return done.stdout
+    return output
 
 
 def decoded(output: bytes) -> EnvironmentReport:

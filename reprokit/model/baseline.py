@@ -1,7 +1,5 @@
 """The baseline: the fingerprints that people approved for one cell."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Meta

@@ -1,7 +1,5 @@
 """The comparison: what changed between two fingerprints, at which level they agree, and why."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta

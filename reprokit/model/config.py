@@ -1,7 +1,5 @@
 """`reprokit.yml`: which cells a repository is gated on."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec

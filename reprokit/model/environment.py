@@ -5,8 +5,6 @@ Every section stands at the root of a document, so that a dotted path such as `t
 was not asked for, has an entry with its reason in `absent`; other nulls mean what their description says.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Meta

@@ -1,7 +1,5 @@
 """The fingerprint: what one machine is and which numbers it produced."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from msgspec import Meta

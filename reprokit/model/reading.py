@@ -24,7 +24,8 @@ SCHEMA_VERSION = 1
 
 T = TypeVar("T", bound=msgspec.Struct)
 # A string that never ends matches up to the end, so that no input makes the scan start over.
-_STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def read(path: str | Path, model: type[T]) -> T:
@@ -229,14 +230,10 @@ def parse_json(data: bytes, where: str) -> Any:
 
 def _too_deep(data: bytes) -> bool:
     depth = 0
-    for match in _STRING_OR_BRACKET.finditer(data):
-        token = match[0]
-        if token in (b"{", b"["):
-            depth += 1
-            if depth > MAX_DEPTH:
-                return True
-        elif token in (b"}", b"]"):
-            depth -= 1
+    for bracket in _STRING.sub(b"", data).translate(None, _NO_BRACKETS):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > MAX_DEPTH:
+            return True
     return False
 
 

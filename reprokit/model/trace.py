@@ -1,7 +1,5 @@
 """Stages of a probe and the metrics it measured: what a fingerprint says about numbers."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec

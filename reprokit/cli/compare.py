@@ -50,6 +50,7 @@ def compare_command(base: str, head: str, level: Level, form: str, output: str |
     from reprokit.model.fingerprint import Fingerprint
     from reprokit.model.reading import read, read_any
 
+    _require_baseline(base, head)
     comparison = compare(read_any(base, Fingerprint, Baseline), read(head, Fingerprint), level)
     report = _render(comparison, form)
     if output is None:
@@ -58,6 +59,21 @@ def compare_command(base: str, head: str, level: Level, form: str, output: str |
         _write(output, report)
         click.echo(_summary(comparison, output))
     raise SystemExit(EXIT_CODES[comparison.verdict.state])
+
+
+def _require_baseline(base: str, head: str) -> None:
+    """A cell whose baseline was never written has nothing approved, which is no wrong usage."""
+    from pathlib import Path
+
+    from reprokit.errors import NoBaseline
+    from reprokit.model.baseline import FOLDER
+
+    path = Path(base)
+    if Path(FOLDER).name == path.parent.name and not path.exists():
+        raise NoBaseline(
+            f"{base}: nothing is approved for this cell yet; if the numbers of {head} are right, approve them: "
+            f"reprokit baseline approve {head} --cell {path.stem}"
+        )
 
 
 def _render(comparison: Comparison, form: str) -> str:

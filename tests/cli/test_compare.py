@@ -108,3 +108,17 @@ def test_start_up_imports_nothing_heavy(base: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", script, base], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_cell_without_any_baseline_is_told_how_to_get_one(tmp_path: Path, base: str) -> None:
+    path = tmp_path / ".reprokit" / "baselines" / "cpu.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "reprokit", "compare", path, base], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 5
+    assert done.stderr == (
+        f"reprokit: {path}: nothing is approved for this cell yet; if the numbers of {base} are right, approve "
+        f"them: reprokit baseline approve {base} --cell cpu\n"
+    )
+    missing = tmp_path / "typo.json"
+    assert isinstance(invoke(missing, base).exception, InvalidInput)

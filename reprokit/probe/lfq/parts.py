@@ -32,7 +32,7 @@ def _settle() -> None:
     """Let MKL's vector maths choose its kernels before several threads ask for them at once.
 
     It chooses at its first call in a process. When two threads make that call together, one of them sometimes
-    computes with a kernel of half the digits: in 8 of 2,300 processes here, off by 4e-5, against none of 4,500
+    computes with a kernel of half the digits: in 8 of 2,200 processes here, off by 4e-5, against none of 5,700
     after a first call in one thread. That is a race at start-up, not a property of the machine to be compared.
     """
     torch.exp(torch.ones(1))

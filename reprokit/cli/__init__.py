@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
+import signal
 import sys
+from types import FrameType
 from typing import NoReturn
 
 import click
@@ -59,7 +63,10 @@ def main() -> NoReturn:
     """Run the command line and exit; errors are one line on standard error."""
     debug = "--debug" in sys.argv[1:2]
     try:
+        _settle_streams()
+        signal.signal(signal.SIGTERM, _terminated)
         code = cli.main(standalone_mode=False)
+        sys.stdout.flush()
     except ReprokitError as error:
         code = _report(str(error), error.exit_code, debug)
     except click.ClickException as error:
@@ -68,12 +75,37 @@ def main() -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         code = _report("interrupted", INTERRUPTED, debug)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader went away; nothing is left to tell it
-        code = ReprokitError.exit_code
+        code = _give_up_output()
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         code = _report(f"{where}{error.strerror or error}", ReprokitError.exit_code, debug)
+    except Exception as error:  # exit code 1 is a verdict, and no fault of this program may look like one
+        what = f"{type(error).__name__}: {error}"
+        code = _report(
+            f"this is a fault of reprokit, please report it (--debug shows where): {what}", 2, debug
+        )
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _settle_streams() -> None:
+    """Make both streams exist and take every character, so that no output fault decides an exit code."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the caller
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - lives on
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _terminated(number: int, frame: FrameType | None) -> NoReturn:
+    """End as Ctrl-C does, so that what was started is ended too."""
+    raise KeyboardInterrupt
+
+
+def _give_up_output() -> int:
+    """The reader of a pipe went away: nothing is left to tell it, and the interpreter must not try at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return ReprokitError.exit_code
 
 
 def _report(message: str, code: int, debug: bool) -> int:
@@ -81,5 +113,6 @@ def _report(message: str, code: int, debug: bool) -> int:
         import traceback
 
         traceback.print_exc()
-    click.echo(f"reprokit: {one_line(message)}", err=True)
+    with contextlib.suppress(OSError):  # a full standard error cannot be told of itself
+        click.echo(f"reprokit: {one_line(message)}", err=True)
     return code

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -82,9 +84,14 @@ def probe_command(output: Path, profile: str, device: str, seed: int, detail: st
 
     if not output.parent.is_dir():
         raise InvalidInput(f"{output}: the folder {output.parent} does not exist")
+    if not os.access(output if output.exists() else output.parent, os.W_OK):
+        raise InvalidInput(f"{output}: no permission to write it")
     data = _run(["--profile", profile, "--device", device, "--seed", str(seed), "--detail", detail])
     fingerprint = _validated(data)
-    canonical.write_file(output, data)
+    try:
+        canonical.write_file(output, data)
+    except OSError as error:
+        raise InvalidInput(f"{output}: cannot be written: {error.strerror}") from error
     for line in _summary(fingerprint, output):
         click.echo(line, err=True)
 
@@ -105,6 +112,7 @@ def _run(arguments: list[str]) -> bytes:
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
+            start_new_session=True,  # so that all of it can be ended at once
         )
         try:
             assert process.stderr is not None
@@ -115,16 +123,26 @@ def _run(arguments: list[str]) -> bytes:
                     advance(step)
             code = process.wait()
         except BaseException:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGTERM)
             process.wait()
             raise
         if code:
-            said = [line.removeprefix(SAYS) for line in lines if line.removeprefix(SAYS) not in STEPS]
-            raise ProbeFailed(
-                f"the probe ended with exit code {code}: {said[-1] if said else 'it said nothing'}"
-            )
+            raise ProbeFailed(_failure(code, lines))
         document.seek(0)
         return document.read()
+
+
+def _failure(code: int, lines: list[str]) -> str:
+    """Why the probe side ended: its own last word, else the signal, else the last line of its log."""
+    said = [line.removeprefix(SAYS) for line in lines if line.startswith(SAYS)]
+    words = [word for word in said if word not in STEPS]
+    if words:
+        return f"the probe ended with exit code {code}: {words[-1]}"
+    if code < 0:
+        return (
+            f"the probe was ended by {signal.Signals(-code).name} during {said[-1] if said else 'its start'}"
+        )
+    return f"the probe ended with exit code {code}: {lines[-1] if lines else 'it said nothing'}"
 
 
 @contextmanager

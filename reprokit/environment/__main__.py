@@ -10,7 +10,6 @@ from typing import Any
 
 from reprokit import launch
 from reprokit.environment import DETAILS, collect, exercise, onednn, other_variables
-from reprokit.environment.absence import Unavailable
 from reprokit.model import canonical
 
 
@@ -32,7 +31,7 @@ def report(detail: str, started: str) -> dict[str, Any]:
     """The document `EnvironmentReport`, sealed with its digest."""
     # Before the first operator, because oneDNN tells its instruction set only once. What fails here is asked
     # again, and recorded, by the collector.
-    with contextlib.suppress(Unavailable, ImportError, OSError):
+    with contextlib.suppress(Exception):
         onednn.effective()
     exercise.run()
     return canonical.sealed(

@@ -9,8 +9,8 @@ _QUOTED_PATH = re.compile(r"""(?P<quote>['"])(?:/|~|[A-Za-z]:\\)[^'"]*(?P=quote)
 _BARE_PATH = re.compile(r"(?<![\w.])(?:/|~/|[A-Za-z]:\\)[^\s,;:'\")\]]+")
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}\b")
 _SECRET_NAME = re.compile(
-    r"TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|COOKIE|AUTH(?!OR)|(?:^|_)(?:API_?|ACCESS_?|PRIVATE_?)?KEY(?:$|_)"
-    r"|(?:^|_)(?:PWD|PAT|SAS|DSN)(?:$|_)",
+    r"TOKEN|SECRET|PASSW|PASSPHRASE|(?:^|_)PASS(?:$|_)|CREDENTIAL|COOKIE|AUTH(?!OR)|(?:^|_)(?:API_?|ACCESS_?|PRIVATE_?)?KEY(?:$|_)"
+    r"|(?:^|_)(?:PWD|PW|PAT|SAS|DSN)(?:$|_)",
     re.IGNORECASE,
 )
 UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")

@@ -53,6 +53,7 @@ PREFIXES = (
     "ONEDNN_", "DNNL_", "MKL_", "OMP_", "KMP_", "GOMP_", "OPENBLAS_", "GOTO_", "BLIS_", "NVPL_", "ARMPL_",
     "CUBLAS_", "CUBLASLT_", "CUDNN_", "CUSOLVER_", "CUSPARSE_", "NVTE_", "NPY_", "TORCHINDUCTOR_", "TRITON_",
 )  # fmt: skip
+_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,99}")  # what no library reads is no setting
 _DETERMINISM = re.compile(r"^TF_\w*DETERMIN\w*$")
 # Where something is stored, how much is printed: these change no number and would tell users apart.
 _IRRELEVANT_SUFFIXES = (
@@ -80,7 +81,7 @@ def listed(name: str) -> bool:
     """Whether a variable of this name is shown when set."""
     if name in EXACT:
         return True
-    if privacy.names_secret(name) or name.endswith(_IRRELEVANT_SUFFIXES):
+    if not _NAME.fullmatch(name) or privacy.names_secret(name) or name.endswith(_IRRELEVANT_SUFFIXES):
         return False
     return name.startswith(PREFIXES) or _DETERMINISM.match(name) is not None
 

@@ -66,10 +66,12 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> None:
     if target.exists() and not target.is_file():
         target.write_bytes(data)
         return
-    target = target.resolve()  # a symbolic link stays one: its target is replaced
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    target = Path(os.path.realpath(target))  # a symbolic link stays one: its target is replaced
+    # process ids repeat from container to container, so they are no name for a file in a shared folder
+    temporary = target.with_name(f".{target.name[:200]}.{os.urandom(6).hex()}.tmp")
+    stream = temporary.open("xb")
     try:
-        with temporary.open("xb") as stream:
+        with stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from reprokit.model.trace import Document, Sha256, Text
+from reprokit.model.trace import END, Document, Sha256, Text
 
 Value = Annotated[str, Meta(max_length=32768)]
 Names = Annotated[list[Text], Meta(max_length=500)]
@@ -314,7 +314,7 @@ class Library(Document, frozen=True):
     ]
     version: Annotated[Text | None, Meta(description="Version in the file's name; null: the name has none.")]
     build_id: Annotated[
-        Annotated[str, Meta(pattern="^[0-9a-f]{2,128}$")] | None,
+        Annotated[str, Meta(pattern=rf"^[0-9a-f]{{2,128}}{END}")] | None,
         Meta(description="GNU build id in hexadecimal; null: the file carries none."),
     ]
     sha256: Annotated[Sha256 | None, Meta(description="Hash of the file; null where a build id names it.")]
@@ -324,7 +324,7 @@ class Source(Document, frozen=True):
     """The repository that the process ran in, and the code that measured it."""
 
     commit: Annotated[
-        Annotated[str, Meta(pattern="^(?:[0-9a-f]{40}|[0-9a-f]{64})$")] | None,
+        Annotated[str, Meta(pattern=rf"^(?:[0-9a-f]{{40}}|[0-9a-f]{{64}}){END}")] | None,
         Meta(description="Commit of the repository around the working directory."),
     ]
     dirty: Annotated[bool | None, Meta(description="Whether tracked files differ from that commit.")]
@@ -393,7 +393,7 @@ class Run(Document, frozen=True):
         str,
         Meta(
             description="When it started, UTC, ISO 8601.",
-            pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z$",
+            pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z" + END,
         ),
     ]
 

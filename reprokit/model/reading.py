@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,7 +35,7 @@ def read(path: str | Path, model: type[T]) -> T:
     Raises:
         InvalidInput: the file cannot be read, or is no such document; names the file and the place in it.
     """
-    return decode(load_json(path), model, str(path))
+    return read_any(path, model) if "document" in model.__struct_fields__ else decode(load_json(path), model, str(path))
 
 
 def read_any(path: str | Path, *models: type[Any]) -> Any:
@@ -122,8 +123,8 @@ def explain(raw: Any, document: str) -> Iterator[str]:
     from reprokit.model.schema import schema
 
     validator = jsonschema.Draft202012Validator(schema(document))
-    errors = sorted(validator.iter_errors(raw), key=lambda error: [str(part) for part in error.absolute_path])
-    for error in errors[:MAX_PROBLEMS]:
+    found = islice(validator.iter_errors(raw), MAX_PROBLEMS)  # a hostile document can have millions
+    for error in sorted(found, key=lambda error: [str(part) for part in error.absolute_path]):
         yield _describe(_innermost(error))
 
 
@@ -154,11 +155,13 @@ def load_yaml(path: str | Path) -> Any:
             return super().compose_node(parent, index)
 
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            names = [key.value for key in keys]
-            for position, key in enumerate(keys):
-                if key.value in names[:position]:
-                    raise refused(f"the key {_excerpt(key.value)} stands twice", key)
+            for key, _ in node.value:
+                if key.tag != "tag:yaml.org,2002:str":
+                    raise refused("a key must be a string", key)
+            twin = _first_twin([key.value for key, _ in node.value])
+            if twin is not None:
+                key = node.value[twin][0]
+                raise refused(f"the key {_excerpt(key.value)} stands twice", key)
             return super().construct_mapping(node, deep)
 
     data = read_bytes(path)
@@ -170,7 +173,7 @@ def load_yaml(path: str | Path) -> Any:
         raise InvalidInput(f"{path}: {where}not YAML: {error.problem}") from error
     except RecursionError as error:
         raise InvalidInput(f"{path}: nested too deep") from error
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
+    except Exception as error:  # the constructors of tags raise whatever their conversion meets
         raise InvalidInput(f"{path}: not YAML: {' '.join(str(error).split())}") from error
 
 
@@ -241,9 +244,18 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
         keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {_excerpt(twice)} stands twice in one object")
+        raise ValueError(f"the key {_excerpt(keys[_first_twin(keys) or 0])} stands twice in one object")
     return result
+
+
+def _first_twin(keys: list[str]) -> int | None:
+    """Position of the first key that stood before, found in one pass."""
+    seen: set[str] = set()
+    for position, key in enumerate(keys):
+        if key in seen:
+            return position
+        seen.add(key)
+    return None
 
 
 def _refuse_constant(token: str) -> Any:

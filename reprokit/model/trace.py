@@ -6,10 +6,11 @@ import msgspec
 from msgspec import Meta
 
 Number = float | Literal["float:nan", "float:inf", "float:-inf"]
-Sha256 = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
+END = r"$(?!\n)"  # in Python, unlike in JSON Schema, `$` alone also matches before a last line break
+Sha256 = Annotated[str, Meta(pattern=rf"^sha256:[0-9a-f]{{64}}{END}")]
 Text = Annotated[str, Meta(max_length=500)]
 Word = Annotated[str, Meta(max_length=32)]
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]*$", max_length=120)]
+Name = Annotated[str, Meta(pattern=rf"^[A-Za-z0-9][A-Za-z0-9_.\-]*{END}", max_length=120)]
 Operator = Literal[
     "rng", "data", "gemm", "conv", "reduction", "softmax", "norm", "attention", "gather", "scatter", "sort",
     "elementwise", "quantize", "collective", "metric",

@@ -58,7 +58,8 @@ def _fail(message: str) -> int:
 
 def _fingerprint(options: argparse.Namespace) -> dict[str, Any]:
     started, clock = datetime.now(timezone.utc), time.perf_counter()
-    with _fresh_process() as fresh:
+    fresh = _fresh_process()
+    try:
         device = _device(options.device)
         from reprokit.probe.lfq.parts import parts
         from reprokit.probe.recorder import Recorder
@@ -75,6 +76,9 @@ def _fingerprint(options: argparse.Namespace) -> dict[str, Any]:
         environment = _environment(options)
         _say("fresh process")
         recorder.add_fresh(_collect(fresh))
+    finally:
+        fresh.kill()
+        fresh.wait()
     stages = recorder.trace()
     document = environment | {
         "document": "fingerprint",
@@ -113,16 +117,26 @@ def _hashes(options: argparse.Namespace) -> dict[str, str]:
 
 
 def _device(name: str) -> Any:
+    torch = _import_torch()
+    if name == "cuda" and not torch.cuda.is_available():
+        raise CannotRun("--device cuda: torch finds no usable GPU in this process")
+    return torch.device(name)
+
+
+def _import_torch() -> Any:
     # threads that spin at barriers stall for seconds when other work holds their core; sleeping moves no number
+    chosen = "OMP_WAIT_POLICY" in os.environ
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         import numpy  # noqa: F401
         import torch
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise CannotRun(f"{sys.executable} has no {error.name}; the probe needs torch and numpy") from error
-    if name == "cuda" and not torch.cuda.is_available():
-        raise CannotRun("--device cuda: torch finds no usable GPU in this process")
-    return torch.device(name)
+    except ImportError as error:
+        raise CannotRun(f"{sys.executable} cannot import torch and numpy: {error}") from error
+    if not chosen:  # OpenMP has read it; what the fingerprint calls requested stays what the user set
+        del os.environ["OMP_WAIT_POLICY"]
+    return torch
 
 
 def _environment(options: argparse.Namespace) -> dict[str, Any]:
@@ -152,7 +166,15 @@ def _class_key(environment: dict[str, Any], device: str) -> str:
 
         gpu = torch.cuda.get_device_properties(0)  # of a MIG slice, the name says so and the SMs are its own
         return f"cuda: {gpu.name}, {gpu.multi_processor_count} SMs, mode default"
-    return f"cpu: {environment['cpu']['model']}, {environment['cpu']['isa']}, mode default"
+    cpu = environment["cpu"]
+    model = cpu["model"] or (
+        cpu["vendor"] and cpu["model_number"] and f"{cpu['vendor']} part {cpu['model_number']:#x}"
+    )
+    if not model:  # servers with Arm cores state no name; without any, unlike machines would share a class
+        raise CannotRun(
+            "the kernel tells neither name nor part number of this CPU: it has no class of hardware"
+        )
+    return f"cpu: {model}, {cpu['isa']}, mode default"
 
 
 def _seeds(base: int) -> dict[str, Any]:

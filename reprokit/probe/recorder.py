@@ -121,6 +121,8 @@ def _computed(stage: Stage) -> Array:
 
 
 def _blank(stage: Stage) -> dict[str, Any]:
+    if stage.invariant and stage.answer is None:
+        raise ValueError(f"stage {stage.name} is invariant and has no known answer: run bin/generate-answers")
     return {
         "name": stage.name,
         "version": stage.version,

@@ -86,7 +86,7 @@ def test_a_gpu_that_is_not_there_is_no_drift(run, tmp_path):
 
 
 def test_an_interpreter_without_torch_says_so(run, tmp_path):
-    (tmp_path / "torch.py").write_text("raise ImportError('none here', name='torch')")
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('none here', name='torch')")
     done = run("probe", "-o", tmp_path / "x.json", PYTHONPATH=str(tmp_path))
     assert done.returncode == 3
     assert "has no torch; the probe needs torch and numpy" in done.stderr.splitlines()[-1]
@@ -114,12 +114,54 @@ def test_a_killed_probe_leaves_no_document_or_a_whole_one(tmp_path, step):
         load(target)
 
 
-def test_ctrl_c_ends_the_probe_and_its_processes(tmp_path):
-    with subprocess.Popen([*COMMAND, tmp_path / "x.json"], stderr=subprocess.PIPE, text=True) as probe:
+def processes_marked(mark: str) -> set[int]:
+    """Processes, other than this one, that have `mark` in their environment."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (folder / "environ").read_bytes():
+                found.add(int(folder.name))
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue  # it ended while we looked, or is another user's
+    return found
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_an_ended_probe_ends_all_its_processes(tmp_path, end):
+    mark = f"REPROKIT_TEST_MARK={tmp_path}"
+    environment = os.environ | {"REPROKIT_TEST_MARK": str(tmp_path)}
+    with subprocess.Popen(
+        [*COMMAND, tmp_path / "x.json"], stderr=subprocess.PIPE, text=True, env=environment
+    ) as probe:
         assert probe.stderr is not None
         probe.stderr.readline()
-        probe.send_signal(signal.SIGINT)
-        rest = probe.stderr.read()  # ends when every process that holds the pipe has ended
+        assert len(processes_marked(mark)) == 3, "the command, the recording process and the fresh one"
+        probe.send_signal(end)
+        rest = probe.stderr.read()
     assert probe.returncode == 130
     assert rest.splitlines()[-1] == "reprokit: interrupted"
+    for _ in range(1000):  # the kernel takes its time to collect them
+        if not processes_marked(mark):
+            break
+        os.sched_yield()
+    assert processes_marked(mark) == set()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_probe_side_is_named_by_its_signal(tmp_path):
+    mark = f"REPROKIT_TEST_MARK={tmp_path}"
+    environment = os.environ | {"REPROKIT_TEST_MARK": str(tmp_path)}
+    with subprocess.Popen(
+        [*COMMAND, tmp_path / "x.json"], stderr=subprocess.PIPE, text=True, env=environment
+    ) as probe:
+        assert probe.stderr is not None
+        probe.stderr.readline()
+        recording = min(processes_marked(mark) - {probe.pid})
+        os.kill(recording, signal.SIGKILL)
+        rest = probe.stderr.read()
+    assert probe.returncode == 3
+    assert "the probe was ended by SIGKILL during" in rest.splitlines()[-1]
+
+
+def test_the_wait_policy_of_the_probe_is_not_called_requested(measure):
+    assert "OMP_WAIT_POLICY" not in load(measure("quick")).variables

@@ -38,7 +38,8 @@ def test_a_numeric_setting_is_shown_as_it_is(name: str, value: str) -> None:
     "name",
     ["HOME", "AWS_SECRET_ACCESS_KEY", "MKL_LICENSE_KEY", "TRITON_API_TOKEN", "OMP_PASSWORD",
      "CUDNN_AUTH_COOKIE", "TRITON_CACHE_DIR", "TORCHINDUCTOR_REDIS_HOST", "TORCHINDUCTOR_CACHE_DIR", "TF_CONFIG",
-     "NCCL_SOCKET_IFNAME", "PYTORCH_KERNEL_CACHE_PATH", "LD_LIBRARY_PATH", "LD_BIND_NOW", "MALLOC_ARENA_MAX"],
+     "NCCL_SOCKET_IFNAME", "PYTORCH_KERNEL_CACHE_PATH", "LD_LIBRARY_PATH", "LD_BIND_NOW", "MALLOC_ARENA_MAX",
+     "OMP_PASS", "TRITON_CACHE_REDIS_PW", "ONEDNN_\udcff", "omp_num_threads", "OMP_" + "A" * 200],
 )  # fmt: skip
 def test_a_name_that_is_not_listed_counts_only_in_the_hash(name: str) -> None:
     environment = {name: "hunter2", "MKL_CBWR": "AVX2"}

@@ -70,6 +70,19 @@ def test_a_link_stays_a_link(tmp_path):
     assert (tmp_path / "real").read_bytes() == b"new"
 
 
+def test_a_loop_of_links_is_replaced_by_the_file(tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    canonical.write_file(tmp_path / "loop", b"new")
+    assert (tmp_path / "loop").read_bytes() == b"new"
+
+
+def test_what_another_process_left_behind_is_neither_in_the_way_nor_removed(tmp_path):
+    stale = tmp_path / f".a.json.{os.getpid()}.tmp"
+    stale.write_bytes(b"another's")
+    canonical.write_file(tmp_path / "a.json", b"new")
+    assert stale.read_bytes() == b"another's"
+
+
 def test_a_pipe_is_written_to(tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)

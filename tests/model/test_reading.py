@@ -50,6 +50,31 @@ def test_a_hundred_megabytes_are_refused_unread(tmp_path):
         reading.load_json(path)
 
 
+def test_a_twin_among_many_keys_is_found_in_one_pass():
+    keys = ",".join(f'"{i}":1' for i in range(200_000))
+    with pytest.raises(InvalidInput, match='the key "7" stands twice'):
+        reading.parse_json(f'{{{keys},"7":1}}'.encode(), "x")
+
+
+def test_only_the_first_problems_of_millions_are_asked_for():
+    raw = {"version": 1, "cells": [{}] * 200_000}
+    assert len(list(reading.explain(raw, "config"))) == reading.MAX_PROBLEMS
+
+
+def test_a_last_line_break_is_no_part_of_a_name():
+    with pytest.raises(InvalidInput, match="/cells/0/name: expected pattern"):
+        reading.decode(config(name="cpu\n"), Config, "x")
+
+
+def test_a_document_of_another_type_is_told_apart(tmp_path):
+    from reprokit.model.fingerprint import Fingerprint
+
+    path = tmp_path / "x.json"
+    path.write_text('{"document": "baseline"}')
+    with pytest.raises(InvalidInput, match='/document: expected "fingerprint", found "baseline"'):
+        reading.read(path, Fingerprint)
+
+
 def test_an_unending_string_of_quotes_is_read_once():
     data = b'"' + b'\\"' * 2_000_000
     with pytest.raises(InvalidInput, match="not JSON"):
@@ -97,6 +122,10 @@ def test_what_canonical_json_writes_is_read(value):
 
 
 YAML = {
+    "a date for a key": ("2020-01-01: 1\n", "line 1, column 1: not YAML: a key must be a string"),
+    "a list for a key": ("? [a]\n: 1\n", "line 1, column 3: not YAML: a key must be a string"),
+    "a tag that does not fit": ('a: !!bool "zz"\n', "not YAML: "),
+    "an empty number": ('a: !!int ""\n', "not YAML: "),
     "a key twice": (
         "version: 1\ncells: []\nversion: 1\n",
         'line 3, column 1: not YAML: the key "version" stands twice',

@@ -91,6 +91,33 @@ def test_a_wrong_formula_breaks_its_bound(ratio):
     assert ratio() > 1
 
 
+def in_tf32(x):
+    """float32 with the 13 bits cut off that TF32 does not keep, rounded to nearest."""
+    bits = x.view(torch.int32)
+    return ((bits + 0x1000) & ~0x1FFF).view(torch.float32)
+
+
+def test_tf32_is_right_where_it_is_allowed_and_wrong_where_it_is_not():
+    a, b = X, exact.bell((300, 64), "bounds.b")
+    x, w = X.reshape(1, 1000, 3, 4), exact.bell((64, 1000, 1, 1), "bounds.w")
+    q, k, v = q_k_v()
+    results = {
+        "product": lambda inputs: bounds.product(in_tf32(a) @ in_tf32(b), a, b, inputs),
+        "convolution": lambda inputs: bounds.convolution(F.conv2d(in_tf32(x), in_tf32(w)), x, w, inputs),
+        "attention": lambda inputs: bounds.attention(
+            F.scaled_dot_product_attention(in_tf32(q), in_tf32(k), in_tf32(v), is_causal=True),
+            q,
+            k,
+            v,
+            inputs,
+        ),
+    }
+    for name, result in results.items():
+        assert result(bounds.TF32) <= 1, name
+    assert results["attention"](0.0) > 1
+    assert kernels.inputs_roundoff("matmul", X) == 0  # never on a CPU
+
+
 def test_a_naive_softmax_is_as_good_as_any_where_logits_are_small():
     assert bounds.softmax(naive_softmax(X), X) <= 1
 

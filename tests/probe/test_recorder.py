@@ -107,6 +107,11 @@ def test_two_stages_of_one_name_are_refused():
         record(Stage("a", "gemm", lambda: ONE), Stage("a", "gemm", lambda: ONE))
 
 
+def test_an_invariant_stage_without_an_answer_is_refused():
+    with pytest.raises(ValueError, match="stage a is invariant and has no known answer"):
+        record(Stage("a", "gemm", lambda: ONE, invariant=True))
+
+
 def test_kind_and_known_answer():
     stage = record(Stage("a", "gemm", lambda: ONE, invariant=True, answer="sha256:" + "0" * 64))["a"]
     assert (stage["kind"], stage["expected"]) == ("invariant", "sha256:" + "0" * 64)

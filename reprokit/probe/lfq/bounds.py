@@ -14,6 +14,7 @@ import math
 import torch
 
 SLACK = 4.0  # of each bound: second-order terms and functions that are not correctly rounded
+TF32 = 2.0**-11  # unit roundoff of the 10 bits that TF32 keeps of a float32 input
 
 
 def roundoff(dtype: torch.dtype) -> float:
@@ -29,21 +30,22 @@ def ratio(result: torch.Tensor, reference: torch.Tensor, bound: torch.Tensor) ->
     return math.inf if quotient.isnan().any() else float(quotient.max())
 
 
-def product(result: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> float:
-    """Matrix product (m, k) by (k, n), accumulated in float32 or better."""
+def product(result: torch.Tensor, a: torch.Tensor, b: torch.Tensor, inputs: float = 0.0) -> float:
+    """Matrix product (m, k) by (k, n), accumulated in float32 or better; `inputs`: roundoff of its inputs."""
     a, b = a.double().cpu(), b.double().cpu()
     reference = a @ b
-    bound = a.shape[-1] * roundoff(torch.float32) * (a.abs() @ b.abs())
+    bound = (a.shape[-1] * roundoff(torch.float32) + 2 * inputs) * (a.abs() @ b.abs())
     return ratio(result, reference, SLACK * (bound + roundoff(result.dtype) * reference.abs()))
 
 
-def convolution(result: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> float:
-    """2-D convolution (n, c, h, w) with (o, c, kh, kw) without padding."""
+def convolution(result: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, inputs: float = 0.0) -> float:
+    """2-D convolution (n, c, h, w) with (o, c, kh, kw) without padding; `inputs`: roundoff of its inputs."""
     x, weight = x.double().cpu(), weight.double().cpu()
     reference = torch.nn.functional.conv2d(x, weight)
-    bound = weight[0].numel() * roundoff(torch.float32) * torch.nn.functional.conv2d(x.abs(), weight.abs())
     # Winograd and FFT kernels are less accurate than the inner product by a modest factor
-    return ratio(result, reference, SLACK * (4 * bound + roundoff(result.dtype) * reference.abs()))
+    relative = 4 * weight[0].numel() * roundoff(torch.float32) + 2 * inputs
+    bound = relative * torch.nn.functional.conv2d(x.abs(), weight.abs())
+    return ratio(result, reference, SLACK * (bound + roundoff(result.dtype) * reference.abs()))
 
 
 def total(result: torch.Tensor, x: torch.Tensor, dim: int) -> float:
@@ -88,19 +90,23 @@ def norm(result: torch.Tensor, x: torch.Tensor, centred: bool) -> float:
     return ratio(result, reference, SLACK * (bound + roundoff(result.dtype) * reference.abs()))
 
 
-def attention(result: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> float:
-    """Causal attention (b, h, t, d): errors of the scores pass through the exponential into the weights."""
+def attention(
+    result: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, inputs: float = 0.0
+) -> float:
+    """Causal attention (b, h, t, d): errors of the scores pass through the exponential into the weights.
+
+    `inputs`: roundoff of the inputs of its two products.
+    """
     u, u_out = roundoff(torch.float32), roundoff(result.dtype)
     q, k, v = (part.double().cpu() for part in (q, k, v))
     length, d = q.shape[-2], q.shape[-1]
     mask = torch.ones(length, length, dtype=torch.bool).tril()
     scores = (q @ k.transpose(-1, -2) / math.sqrt(d)).masked_fill(~mask, -math.inf)
-    error = (d + 2) * u * (q.abs() @ k.abs().transpose(-1, -2) / math.sqrt(d))
+    error = ((d + 2) * u + 2 * inputs) * (q.abs() @ k.abs().transpose(-1, -2) / math.sqrt(d))
     weights = torch.softmax(scores, -1)
     spread = (scores - scores.amax(-1, keepdim=True)).masked_fill(~mask, 0.0).abs() * u
-    relative = (
-        2 * (error + spread).masked_fill(~mask, 0.0).amax(-1, keepdim=True) + 2 * length * u + 2 * u_out
-    )
+    scores_error = (error + spread).masked_fill(~mask, 0.0).amax(-1, keepdim=True)
+    relative = 2 * (scores_error + length * u + u_out + inputs)
     return ratio(result, weights @ v, SLACK * relative * (weights @ v.abs()))
 
 

@@ -29,7 +29,6 @@ def invariant_stages(device: torch.device) -> Iterator[Stage]:
     """Integer products in float32, float64 and bfloat16; the quantiser on every code and on hard cases."""
     for m, k, n in GEMM_SHAPES:
         for dtype, limit in ((torch.float32, 100), (torch.float64, 100), (torch.bfloat16, 3)):
-            # bfloat16 keeps 8 bits: inputs are −1, 0, 1 and the result is taken to float32 by the sum of halves
             yield known(
                 f"invariant.gemm.{str(dtype).removeprefix('torch.')}.{m}x{k}x{n}",
                 "gemm",

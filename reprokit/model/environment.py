@@ -388,6 +388,9 @@ class OtherVariables(Document, frozen=True):
 class Run(Document, frozen=True):
     """What may differ between two equal runs."""
 
+    detail: Annotated[
+        Literal["private", "full"], Meta(description="Whether what names the machine was asked for too.")
+    ]
     other_variables: Annotated[OtherVariables, Meta(description="Environment variables that are not shown.")]
     started: Annotated[
         str,

@@ -89,7 +89,7 @@ def _fingerprint(options: argparse.Namespace) -> dict[str, Any]:
         "stages": stages,
         "logit_hash": next(stage["sha256"] for stage in stages if stage["name"] == "logits"),
         "metrics": _metrics(recorder),
-        "run": _run(started, time.perf_counter() - clock, seconds),
+        "run": _run(options.detail, started, time.perf_counter() - clock, seconds),
     }
     return canonical.sealed(document)
 
@@ -194,10 +194,11 @@ def _metrics(recorder: Any) -> list[dict[str, Any]]:
     )
 
 
-def _run(started: datetime, seconds: float, parts: list[dict[str, Any]]) -> dict[str, Any]:
+def _run(detail: str, started: datetime, seconds: float, parts: list[dict[str, Any]]) -> dict[str, Any]:
     from reprokit.environment import other_variables
 
     return {
+        "detail": detail,
         "started": started.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "seconds": seconds,
         "parts": parts,

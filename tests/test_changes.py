@@ -15,7 +15,11 @@ import pytest
 
 pytestmark = pytest.mark.torch
 LOWER_ATEN = {"AVX512": "avx2", "AVX2": "default", "SVE256": "default", "NO AVX": None, "DEFAULT": None}
-LOWER_ONEDNN = {"avx512": "AVX2", "avx2": "SSE41", "avx": "SSE41"}  # by the first word of the hardware's level
+LOWER_ONEDNN = {
+    "avx512": "AVX2",
+    "avx2": "SSE41",
+    "avx": "SSE41",
+}  # by the first word of the hardware's level
 INVARIANT = ("invariant.", "data.", "weights.", "quantize.")
 NUMPY = "2.2.6"
 

@@ -126,7 +126,6 @@ def test_a_naive_softmax_is_caught_where_logits_are_large(honest, monkeypatch):
     assert errors["kernel.softmax.fp32"].within
     assert not errors["kernel.softmax_large.fp32"].within
     assert "kernel.softmax_large.fp32" in " ".join(comparison.levels[-1].reasons)
-    print(comparison.levels, comparison.diagnosis)
 
 
 def test_without_a_plant_all_is_equal(honest):

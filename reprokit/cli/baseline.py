@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -10,7 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from reprokit.compare.baseline import Approved
     from reprokit.model.baseline import Approval, Baseline
+    from reprokit.model.fingerprint import Fingerprint
 
 FOLDER = ".reprokit/baselines"
 
@@ -31,7 +34,8 @@ def approve_command(fingerprint: str, cell: str, reason: str | None, folder: str
     """Approve FINGERPRINT as one that the cell NAME may measure.
 
     It is added beside what is approved already, so that several environments can stand side by side. A fingerprint
-    with unstable stages, a missed known answer or a broken bound is refused.
+    with unstable stages, a missed known answer, a broken bound or a metric that is not finite is refused. What gives
+    the numbers of an approval in its environment adds nothing, whatever commit it was measured at.
 
     \b
     Example:
@@ -40,20 +44,72 @@ def approve_command(fingerprint: str, cell: str, reason: str | None, folder: str
     """
     from pathlib import Path
 
-    from reprokit.compare.baseline import approve, check_cell
-    from reprokit.errors import InvalidInput
+    from reprokit.compare.baseline import check_cell
     from reprokit.model.fingerprint import Fingerprint
     from reprokit.model.reading import read
 
     path = Path(folder, f"{check_cell(cell)}.json")
-    try:
-        approved = approve(path, read(fingerprint, Fingerprint), cell, reason)
-    except OSError as error:
-        raise InvalidInput(f"{path}: cannot be written: {error.strerror}") from error
+    approved = approve_in_file(path, read(fingerprint, Fingerprint), cell, reason)
     what = f"approval {approved.index} of cell {cell}"
     click.echo(
-        f"already approved as {what}: {path} is unchanged" if approved.already else f"added {what} to {path}"
+        f"these numbers in this environment are already approved as {what}: {path} is unchanged"
+        if approved.already
+        else f"added {what} to {path}"
     )
+
+
+def approve_in_file(path: Path, fingerprint: Fingerprint, cell: str, reason: str | None = None) -> Approved:
+    """Approve in the baseline at `path`, creating file and folder; where nothing is added, nothing is written.
+
+    Raises:
+        InvalidInput: the fingerprint cannot be approved, the file is no baseline, another cell's, full or too large,
+            or cannot be written.
+    """
+    import msgspec
+
+    from reprokit.compare.baseline import approve
+    from reprokit.errors import InvalidInput
+    from reprokit.model import canonical, reading
+    from reprokit.model.baseline import Baseline
+
+    approve(None, fingerprint, cell, reason)  # what is refused anyway leaves no folder behind
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(path.parent):
+            before = reading.read(path, Baseline) if path.exists() else None
+            try:
+                approved = approve(before, fingerprint, cell, reason)
+            except InvalidInput as error:
+                raise InvalidInput(f"{path}: {error}") from error
+            if not approved.already:
+                data = canonical.encode(msgspec.to_builtins(approved.baseline)) + b"\n"
+                if len(data) > reading.MAX_BYTES:
+                    raise InvalidInput(
+                        f"{path}: with this approval it would be larger than {reading.MAX_BYTES // 2**20} MiB, the "
+                        "most that a document may have: remove old approvals"
+                    )
+                canonical.write_file(path, data)
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be written: {error.strerror}") from error
+    return approved
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Alone in `folder` among those who ask, so that two who approve at once do not overwrite each other."""
+    import os
+
+    try:
+        import fcntl
+    except ImportError:  # this platform has no such lock
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)  # which also unlocks
 
 
 @baseline_group.command("show")

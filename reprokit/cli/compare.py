@@ -8,6 +8,7 @@ import click
 
 if TYPE_CHECKING:
     from reprokit.model.comparison import Comparison, Level
+    from reprokit.model.fingerprint import Fingerprint
 
 
 @click.command("compare")
@@ -50,8 +51,9 @@ def compare_command(base: str, head: str, level: Level, form: str, output: str |
     from reprokit.model.fingerprint import Fingerprint
     from reprokit.model.reading import read, read_any
 
-    _require_baseline(base, head)
-    comparison = compare(read_any(base, Fingerprint, Baseline), read(head, Fingerprint), level)
+    measured = read(head, Fingerprint)
+    _require_baseline(base, head, measured)
+    comparison = compare(read_any(base, Fingerprint, Baseline), measured, level)
     report = _render(comparison, form)
     if output is None:
         click.echo(report, nl=False)
@@ -61,19 +63,31 @@ def compare_command(base: str, head: str, level: Level, form: str, output: str |
     raise SystemExit(EXIT_CODES[comparison.verdict.state])
 
 
-def _require_baseline(base: str, head: str) -> None:
-    """A cell whose baseline was never written has nothing approved, which is no wrong usage."""
+def _require_baseline(base: str, head: str, measured: Fingerprint) -> None:
+    """Nothing, unless `base` is where a cell's baseline would stand and none was ever written: no wrong usage.
+
+    Raises:
+        NoBaseline: it is; says how to approve the head, or why that cannot be.
+        InvalidInput: it is, but no cell can have that name.
+    """
+    import shlex
     from pathlib import Path
 
+    from reprokit.cli.baseline import FOLDER
+    from reprokit.compare.baseline import check_cell
+    from reprokit.compare.faults import unapprovable
     from reprokit.errors import NoBaseline
-    from reprokit.model.baseline import FOLDER
 
     path = Path(base)
-    if Path(FOLDER).name == path.parent.name and not path.exists():
-        raise NoBaseline(
-            f"{base}: nothing is approved for this cell yet; if the numbers of {head} are right, approve them: "
-            f"reprokit baseline approve {head} --cell {path.stem}"
-        )
+    if path.suffix != ".json" or path.parent.name != Path(FOLDER).name or path.exists():
+        return
+    words = f"{base}: nothing is approved for this cell yet"
+    if problem := unapprovable(measured):
+        raise NoBaseline(f"{words}, and {head} cannot be approved: {problem}")
+    command = ["reprokit", "baseline", "approve", head, "--cell", check_cell(path.stem)]
+    if path.parent != Path(FOLDER):
+        command += ["--folder", str(path.parent)]
+    raise NoBaseline(f"{words}; if the numbers of {head} are right, approve them: {shlex.join(command)}")
 
 
 def _render(comparison: Comparison, form: str) -> str:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @click.command("validate")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
 def validate_command(files: tuple[Path, ...]) -> None:
-    """Check documents against their schemas, and their digests against their content.
+    """Check documents against their schemas, their digests against their content, and their content against itself.
 
     Says for each file what is wrong: JSON pointer, what was expected, what stood there. The type of a JSON
     document is its key `document`; a file ending in .yml or .yaml is read as a configuration.
@@ -33,7 +37,7 @@ def _validate(path: Path) -> bool:
 
     try:
         document, raw = reading.load_any(path)
-        problems = list(reading.explain(raw, document)) or list(filter(None, [reading.digest_problem(raw)]))
+        problems = list(reading.explain(raw, document)) or list(_contradictions(document, raw, path))
     except InvalidInput as error:
         click.echo(one_line(str(error)), err=True)
         return False
@@ -42,3 +46,19 @@ def _validate(path: Path) -> bool:
     if not problems:
         click.echo(one_line(f"{path}: a valid {document}"))
     return not problems
+
+
+def _contradictions(document: str, raw: Any, path: Path) -> Iterator[str]:
+    """What a schema cannot say of a document that keeps it.
+
+    Raises:
+        InvalidInput: its digest is not that of its content.
+    """
+    from reprokit.model import baseline, fingerprint, reading
+    from reprokit.model.schema import DOCUMENTS
+
+    decoded: Any = reading.decode(raw, DOCUMENTS[document], str(path))
+    if document == "fingerprint":
+        yield from fingerprint.contradictions(decoded)
+    if document == "baseline":
+        yield from baseline.contradictions(decoded)

@@ -19,7 +19,7 @@ def compare(base: Fingerprint | Baseline, head: Fingerprint, required: Level = "
     """The sealed comparison of `head` with a fingerprint or with what a baseline approves for its hardware.
 
     Raises:
-        InvalidInput: a trace contradicts itself (two stages of one name, a logit hash that is not its logits').
+        InvalidInput: a fingerprint contradicts itself (two stages of one name, a logit hash that is not its logits').
     """
     return (
         match(base, head, required)

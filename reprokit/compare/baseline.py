@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
-from reprokit.compare.comparing import compare_fingerprints, incomparable, reseal, seal
-from reprokit.compare.stages import by_name, intrinsic_faults
+from reprokit.compare.comparing import (
+    compare_fingerprints,
+    fingerprint_side,
+    incomparable,
+    refuse_contradictions,
+    reseal,
+    seal,
+)
+from reprokit.compare.faults import intrinsic_faults, unapprovable
 from reprokit.compare.verdict import refused
 from reprokit.errors import InvalidInput
 from reprokit.model import canonical
-from reprokit.model.baseline import Approval, Baseline
+from reprokit.model.baseline import MOST_APPROVALS, Approval, Baseline
 from reprokit.model.comparison import LEVELS, Comparison, Diagnosis, Level, Side
-from reprokit.model.fingerprint import Fingerprint
-from reprokit.model.reading import read
+from reprokit.model.fingerprint import Fingerprint, hardware
 
-MOST_APPROVALS = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,119}")  # the model's `Name`
 
 
 @dataclass(frozen=True)
 class Approved:
-    """What approving did: the file's baseline, the place of the approval and whether it was there before."""
+    """What approving did: the baseline, the place of the approval and whether it was there before."""
 
     baseline: Baseline
     index: int
@@ -37,8 +41,9 @@ def match(baseline: Baseline, head: Fingerprint, required: Level = "bit") -> Com
     Without an approval for the head's class of hardware and way of running, the state is `no_baseline`.
 
     Raises:
-        InvalidInput: a trace contradicts itself.
+        InvalidInput: the head or an approval for its hardware contradicts itself.
     """
+    refuse_contradictions(head, "head")
     candidates = [
         (index, approval.fingerprint)
         for index, approval in enumerate(baseline.approvals)
@@ -51,32 +56,33 @@ def match(baseline: Baseline, head: Fingerprint, required: Level = "bit") -> Com
         for index, fingerprint in candidates
     ]
     best = min(compared, key=_distance)
-    assert best.base is not None
-    side = msgspec.structs.replace(best.base, exact=best.verdict.holds)
-    return reseal(msgspec.structs.replace(best, base=side))
+    return reseal(
+        msgspec.structs.replace(best, base=msgspec.structs.replace(best.base, exact=best.verdict.holds))
+    )
 
 
-def approve(path: Path, fingerprint: Fingerprint, cell: str, reason: str | None = None) -> Approved:
-    """Add `fingerprint` to the baseline at `path`, creating file and folder; once approved, the file stays as it is.
+def approve(
+    before: Baseline | None, fingerprint: Fingerprint, cell: str, reason: str | None = None
+) -> Approved:
+    """The baseline of `cell` with `fingerprint` added; where its numbers and environment are approved, `before`.
 
     Raises:
-        InvalidInput: the fingerprint cannot be a baseline, the file is none or another cell's, or it is full.
-        OSError: the file cannot be written.
+        InvalidInput: the fingerprint cannot be a baseline, or `before` is another cell's or full.
     """
+    refuse_contradictions(fingerprint, "fingerprint")
     if problem := unapprovable(fingerprint):
         raise InvalidInput(f"this fingerprint cannot be approved: {problem}")
     check_cell(cell)
-    before = read(path, Baseline) if path.exists() else None
-    approvals = [] if before is None else before.approvals
     if before is not None and before.cell != cell:
-        raise InvalidInput(f"{path}: /cell: expected {cell}, found {before.cell}")
+        raise InvalidInput(f"/cell: expected {cell}, found {before.cell}")
+    approvals = [] if before is None else before.approvals
+    wanted = _measured(fingerprint)
     for index, approval in enumerate(approvals):
-        if approval.fingerprint.digest == fingerprint.digest:
-            assert before is not None
+        if before is not None and _measured(approval.fingerprint) == wanted:
             return Approved(before, index, already=True)
     if len(approvals) >= MOST_APPROVALS:
         raise InvalidInput(
-            f"{path}: it has {MOST_APPROVALS} approvals already, the most there may be: remove old ones"
+            f"it has {MOST_APPROVALS} approvals already, the most there may be: remove old ones"
         )
     document = {
         "document": "baseline",
@@ -84,13 +90,10 @@ def approve(path: Path, fingerprint: Fingerprint, cell: str, reason: str | None 
         "cell": cell,
         "approvals": msgspec.to_builtins([*approvals, Approval(reason=reason, fingerprint=fingerprint)]),
     }
-    document = canonical.sealed(canonical.tagged(document))
     try:
-        after = msgspec.convert(document, Baseline)
+        after = msgspec.convert(canonical.sealed(canonical.tagged(document)), Baseline)
     except msgspec.ValidationError as error:  # a reason that is too long
         raise InvalidInput(f"this approval is no valid one: {error}") from error
-    path.parent.mkdir(parents=True, exist_ok=True)
-    canonical.write_file(path, canonical.encode(document) + b"\n")
     return Approved(after, len(approvals), already=False)
 
 
@@ -107,25 +110,17 @@ def check_cell(cell: str) -> str:
     return cell
 
 
-def unapprovable(fingerprint: Fingerprint) -> str | None:
-    """What keeps a fingerprint from being a baseline, or None: nobody can be held to numbers that are wrong."""
-    for stage in by_name(fingerprint, "fingerprint").values():
-        if stage.state == "unstable":
-            return f"{stage.name} is unstable: {stage.reason or 'its repeats differ'}"
-        for fault in intrinsic_faults(stage):
-            return fault
-    return None
+def _measured(fingerprint: Fingerprint) -> str:
+    """Digest over numbers and environment: another commit of the repository changes neither."""
+    source = msgspec.structs.replace(fingerprint.source, commit=None, dirty=None)
+    absent = [entry for entry in fingerprint.absent if not entry.field.startswith("source.")]
+    same = msgspec.structs.replace(fingerprint, source=source, absent=absent)
+    return canonical.digest(msgspec.to_builtins(same))
 
 
 def _side(cell: str, index: int, fingerprint: Fingerprint) -> Side:
-    return Side(
-        source="baseline",
-        cell=cell,
-        approval=index,
-        exact=False,
-        digest=fingerprint.digest,
-        class_key=fingerprint.class_key,
-        logit_hash=fingerprint.logit_hash,
+    return msgspec.structs.replace(
+        fingerprint_side(fingerprint), source="baseline", cell=cell, approval=index, exact=False
     )
 
 
@@ -134,23 +129,42 @@ def _distance(comparison: Comparison) -> tuple[int, int, int, int]:
     level = comparison.verdict.level
     ranked = sum(change.relevance != "unlikely" for change in comparison.environment)
     place = LEVELS.index(level) if level in LEVELS else len(LEVELS)
-    assert comparison.base is not None
     return place, ranked, len(comparison.environment), -(comparison.base.approval or 0)
 
 
 def _nothing_approved(baseline: Baseline, head: Fingerprint, required: Level) -> Comparison:
-    probe = head.probe
-    reason = (
-        f"Cell {baseline.cell} has no approval for {head.class_key} with probe {probe.name}, profile {probe.profile}, "
-        f"device {probe.device}, mode {probe.mode}: this is no drift, nothing is known yet. "
-        f"To approve: reprokit baseline approve FINGERPRINT --cell {baseline.cell}"
-    )
-    known = sorted({approval.fingerprint.class_key for approval in baseline.approvals})
+    """The comparison with no approval: none is of the head's hardware, or none ran as the head did."""
+    known = [
+        approval.fingerprint
+        for approval in baseline.approvals
+        if hardware(approval.fingerprint) == hardware(head)
+    ]
+    if known:
+        ways = sorted({_way(one) for one in known})
+        missing = f"none for {_way(head)}"
+        warning = f"approved for this hardware are: {'; '.join(ways)}"
+    else:
+        missing = f"none for {head.class_key}"
+        keys = sorted({approval.fingerprint.class_key for approval in baseline.approvals})
+        warning = f"approved are: {', '.join(keys)}"
+    reason = f"Cell {baseline.cell} has approvals, but {missing}: this is no drift, nothing is known yet."
     diagnosis = Diagnosis(
         class_=None, caused_by_change="possible", first_stage=None, operators=[], reason=reason
     )
-    warnings = [f"approved are: {', '.join(known)}"]
-    warnings += [
-        fault for stage in by_name(head, "head").values() if stage.sha256 for fault in intrinsic_faults(stage)
-    ]
-    return seal(None, head, refused("no_baseline", required, reason), diagnosis, warnings, [])
+    faults = [fault for stage in head.stages if stage.sha256 for fault in intrinsic_faults(stage)]
+    side = Side(
+        source="baseline",
+        cell=baseline.cell,
+        approval=None,
+        exact=False,
+        digest=None,
+        class_key=head.class_key if known else None,
+        logit_hash=None,
+    )
+    return seal(side, head, refused("no_baseline", required, reason), diagnosis, [warning, *faults], [])
+
+
+def _way(fingerprint: Fingerprint) -> str:
+    """How a probe ran, in words."""
+    probe = fingerprint.probe
+    return f"probe {probe.name}, profile {probe.profile}, device {probe.device}, mode {probe.mode}"

@@ -7,20 +7,19 @@ from itertools import chain
 
 import msgspec
 
-from reprokit.compare.diagnosis import Difference, diagnose, evidence
+from reprokit.compare.diagnosis import Difference, diagnose, evidence, names
 from reprokit.compare.environment import compare_environment
+from reprokit.compare.faults import unapprovable
 from reprokit.compare.metrics import MetricDiff, compare_metrics
 from reprokit.compare.stages import StageDiff, compare_stages
 from reprokit.compare.verdict import Judgement, judge, refused
 from reprokit.errors import InvalidInput
 from reprokit.model import canonical
 from reprokit.model.comparison import Comparison, Diagnosis, FieldChange, Level, Side
-from reprokit.model.fingerprint import Fingerprint
-from reprokit.model.trace import Metric
+from reprokit.model.fingerprint import Fingerprint, contradictions
 
 UNSEALED = "sha256:" + "0" * 64
 COMPARABLE = ("name", "profile", "device", "mode")  # fields of `probe` that must agree
-_MOST_NAMES = 5
 
 
 def compare_fingerprints(
@@ -29,8 +28,10 @@ def compare_fingerprints(
     """The sealed comparison of two fingerprints; `side` describes the base where it is a baseline's approval.
 
     Raises:
-        InvalidInput: a trace contradicts itself.
+        InvalidInput: one of them contradicts itself.
     """
+    refuse_contradictions(base, "base")
+    refuse_contradictions(head, "head")
     side = side or fingerprint_side(base)
     if problem := incomparable(base, head):
         changes = compare_environment(base, head, ())
@@ -38,14 +39,22 @@ def compare_fingerprints(
         return seal(side, head, refused("invalid", required, reason), _undecided(reason), [], changes)
     stages = compare_stages(base, head)
     seeds_differ = base.seeds != head.seeds
-    for name, fingerprint in (("base", base), ("head", head)):
-        _refuse_twins(name, fingerprint.metrics)
     metrics = compare_metrics(base.metrics, head.metrics, same_seeds=not seeds_differ)
     changes = compare_environment(base, head, evidence(stages))
     judgement = judge(stages, metrics, (base.seeds.base, head.seeds.base) if seeds_differ else None, required)
-    diagnosis = diagnose(Difference(stages, metrics, changes, seeds_differ))
-    warnings = _warnings(base, head, stages, metrics)
-    return seal(side, head, judgement, diagnosis, warnings, changes, stages, metrics)
+    difference = Difference(stages, metrics, changes, seeds_differ)
+    warnings = _warnings(base, head, difference)
+    return seal(side, head, judgement, diagnose(difference), warnings, changes, stages, metrics)
+
+
+def refuse_contradictions(fingerprint: Fingerprint, name: str) -> None:
+    """Nothing, where a fingerprint does not contradict itself.
+
+    Raises:
+        InvalidInput: it does; `name` says whose it is.
+    """
+    for problem in contradictions(fingerprint):
+        raise InvalidInput(f"{name}: {problem}")
 
 
 def incomparable(base: Fingerprint, head: Fingerprint) -> str | None:
@@ -71,7 +80,7 @@ def fingerprint_side(fingerprint: Fingerprint) -> Side:
 
 
 def seal(
-    base: Side | None,
+    base: Side,
     head: Fingerprint,
     judgement: Judgement,
     diagnosis: Diagnosis,
@@ -87,6 +96,7 @@ def seal(
         digest=UNSEALED,
         base=base,
         head=fingerprint_side(head),
+        unapprovable=unapprovable(head),
         verdict=judgement.verdict,
         levels=judgement.levels,
         diagnosis=diagnosis,
@@ -108,43 +118,41 @@ def _undecided(reason: str) -> Diagnosis:
     return Diagnosis(class_=None, caused_by_change="possible", first_stage=None, operators=[], reason=reason)
 
 
-def _refuse_twins(side: str, metrics: list[Metric]) -> None:
-    names = [metric.name for metric in metrics]
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidInput(f"{side}: /metrics: two metrics are called {twice}")
-
-
-def _warnings(
-    base: Fingerprint, head: Fingerprint, stages: Sequence[StageDiff], metrics: Sequence[MetricDiff]
-) -> list[str]:
+def _warnings(base: Fingerprint, head: Fingerprint, found: Difference) -> list[str]:
     """What a reviewer must know though it does not fail."""
-    warnings = list(chain.from_iterable(metric.warnings for metric in metrics))
+    warnings = list(chain.from_iterable(metric.warnings for metric in found.metrics))
     if base.class_key != head.class_key:
         warnings.append(f"the hardware is of another class: {base.class_key} and {head.class_key}")
-    blind = [stage for stage in stages if stage.comparison.state == "blind"]
+    if base.probe.version != head.probe.version:
+        warnings.append(f"the probe is of another version: {base.probe.version} and {head.probe.version}")
+    new = [stage for stage in found.stages if stage.comparison.state == "new"]
     groups = {
-        "blind in the head though not in the base, so that they no longer count": [
-            stage.name for stage in blind if stage.base and stage.base.state != "blind"
+        "{stages} counted in the base and {are} blind in the head": [
+            stage
+            for stage in found.stages
+            if stage.comparison.state == "blind" and stage.base and stage.base.state != "blind"
         ],
-        "blind and differ, which is shown and counts for no level": [
-            stage.name for stage in blind if stage.comparison.equal is False
-        ],
-        "new: nothing is approved for them": [
-            stage.name for stage in stages if stage.comparison.state == "new"
-        ],
-        "unstable and new": [
-            stage.name
-            for stage in stages
-            if stage.comparison.state == "new" and stage.head and stage.head.state == "unstable"
+        "{stages} {are} new: nothing is approved for {them}": new,
+        "{stages} {are} unstable and new": [
+            stage for stage in new if stage.head and stage.head.state == "unstable"
         ],
     }
-    for words, names in groups.items():
-        if names:
-            shown = ", ".join(names[:_MOST_NAMES]) + (
-                f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-            )
-            warnings.append(f"{len(names)} stage{'s are' if len(names) > 1 else ' is'} {words}: {shown}")
+    if found.blind and not found.anything:
+        warnings.append(f"only blind stages differ: {names(found.blind)}")
+    elif found.blind:
+        groups = {"blind {stages} {differ}, which proves nothing": found.blind, **groups}
+    for words, stages in groups.items():
+        if stages:
+            warnings.append(_counted(words, stages))
     if head.source.dirty:
         warnings.append("the head was measured with uncommitted changes")
     return warnings
+
+
+def _counted(words: str, stages: Sequence[StageDiff]) -> str:
+    """How many stages, what of them, and which."""
+    if len(stages) == 1:
+        words = words.format(stages="stage", are="is", differ="differs", them="it")
+    else:
+        words = words.format(stages="stages", are="are", differ="differ", them="them")
+    return f"{len(stages)} {words}: {names(stages)}"

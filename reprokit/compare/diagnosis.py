@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from reprokit.compare.environment import Moved, moved
+from reprokit.compare.faults import intrinsic_faults
 from reprokit.compare.metrics import MetricDiff
 from reprokit.compare.stages import StageDiff
 from reprokit.model.comparison import Diagnosis, DiagnosisClass, FieldChange
@@ -20,6 +22,7 @@ CausedByChange = Literal["yes", "no", "possible"]
 # Operators whose parallel forms add in the order in which threads arrive (torch.use_deterministic_algorithms).
 RACING = frozenset({"scatter"})
 _LONGEST = 80
+_MOST_NAMES = 5
 
 
 @dataclass(frozen=True)
@@ -30,29 +33,52 @@ class Difference:
     metrics: Sequence[MetricDiff]
     changes: Sequence[FieldChange]
     seeds_differ: bool
-    own: list[StageDiff] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "own", [stage for stage in self.stages if stage.own])
+    @cached_property
+    def own(self) -> list[StageDiff]:
+        """Stages that say something of their own."""
+        return [stage for stage in self.stages if stage.own]
+
+    @cached_property
+    def drifted(self) -> list[StageDiff]:
+        """Stages that disagree in a way that counts."""
+        return [stage for stage in self.stages if stage.drifted]
+
+    @cached_property
+    def blind(self) -> list[StageDiff]:
+        """Stages that disagree in a way that proves nothing."""
+        return [stage for stage in self.stages if stage.comparison.difference == "blind"]
+
+    @property
+    def numbers(self) -> bool:
+        """Whether any number that counts differs from an approved one."""
+        return bool(self.own or self.drifted) or any(metric.moved for metric in self.metrics)
 
     @property
     def anything(self) -> bool:
-        """Whether any number differs."""
-        shown = [metric.comparison for metric in self.metrics]
-        return any(
-            stage.differs or stage.faults or stage.comparison.state == "other_version"
-            for stage in self.stages
-        ) or any(not metric.equal and metric.state != "new" for metric in shown)
+        """Whether there is anything to explain."""
+        return self.numbers or any(
+            stage.faults or stage.comparison.difference == "unapproved" for stage in self.stages
+        )
 
     def relevant(self, code: bool) -> list[FieldChange]:
-        """Changed fields that can matter, of the code under review or of the environment."""
+        """Changed fields that can matter, of the measuring code or of the environment.
+
+        A commit is neither: the probe runs none of the code that it stands for.
+        """
         return [
             change
             for change in self.changes
             if change.field.startswith("source.") == code
             and not change.field.startswith(("seeds.", "run."))
-            and (code or change.relevance != "unlikely")
+            and change.relevance != "unlikely"
         ]
+
+
+def names(stages: Sequence[StageDiff]) -> str:
+    """The names of stages, the first few of many."""
+    more = f" and {len(stages) - _MOST_NAMES} more" if len(stages) > _MOST_NAMES else ""
+    return ", ".join(stage.name for stage in stages[:_MOST_NAMES]) + more
 
 
 def evidence(stages: Sequence[StageDiff]) -> list[Moved]:
@@ -63,15 +89,16 @@ def evidence(stages: Sequence[StageDiff]) -> list[Moved]:
 
 
 def diagnose(difference: Difference) -> Diagnosis:
-    """The diagnosis of a difference; its class is null where no number differs."""
+    """The diagnosis of a difference; its class is null where there is nothing to explain."""
     if not difference.anything:
-        return Diagnosis(
-            class_=None, caused_by_change="no", first_stage=None, operators=[], reason="No number differs."
-        )
+        reason = "No number differs."
+        if difference.blind:
+            reason = f"Only blind stages differ, which proves nothing: {names(difference.blind)}."
+        return Diagnosis(class_=None, caused_by_change="no", first_stage=None, operators=[], reason=reason)
     kind, caused, first, words = _classify(difference)
     operators = _operators(difference.own)
     parts = [words]
-    if first is not None:
+    if first is not None and difference.numbers:
         parts.append(
             f"The first stage that differs is {first.name}"
             + (f" ({', '.join(operators)} moved)." if operators else ".")
@@ -86,16 +113,12 @@ def diagnose(difference: Difference) -> Diagnosis:
 
 
 def _classify(found: Difference) -> tuple[DiagnosisClass, CausedByChange, StageDiff | None, str]:
-    environment, source = found.relevant(code=False), found.relevant(code=True)
+    environment, code = found.relevant(code=False), found.relevant(code=True)
     unstable = [stage for stage in found.own if stage.comparison.state == "unstable"]
     unstable = unstable or [stage for stage in found.stages if stage.comparison.state == "unstable"]
     if unstable:
         return _unstable(unstable)
-    own = [stage for stage in found.own if not (found.seeds_differ and stage.seeded)] or found.own
-    first = next(iter(own), None) or next(
-        (stage for stage in found.stages if stage.differs or stage.faults), None
-    )
-    caused: CausedByChange = "possible" if environment else "yes"
+    caused: CausedByChange = "yes" if code and not environment else "possible"
     if data := [stage for stage in found.own if _is_input(stage, "data.")]:
         return "data", caused, data[0], "The input data differ, not only what is computed from them."
     if weights := [stage for stage in found.own if _is_input(stage, "weights.")]:
@@ -106,25 +129,50 @@ def _classify(found: Difference) -> tuple[DiagnosisClass, CausedByChange, StageD
         if stage.missed or (stage.comparison.kind == "invariant" and stage.faults)
     ]
     if missed:
-        return _missed(missed[0], environment, source)
-    if found.seeds_differ and all(stage.seeded for stage in found.own):
+        return _wrong(missed[0], "A known answer is missed", environment, code)
+    if not found.numbers:
+        return _nothing_moved(found, environment, code)
+    started = found.own or found.drifted  # what starts behind a blind stage has nothing else before it
+    unseeded = [stage for stage in started if not (found.seeds_differ and stage.seeded)]
+    first = next(iter(unseeded or started), None)
+    if found.seeds_differ and not unseeded and not any(metric.faults for metric in found.metrics):
         seed = next((change for change in found.changes if change.field.startswith("seeds.")), None)
         return "statistical", "possible", first, f"Only what the seed moves differs: {_change(seed)}."
     if environment:
-        caused = "no" if all(change.external for change in [*environment, *_numeric(source)]) else "possible"
+        caused = "no" if all(change.external for change in [*environment, *code]) else "possible"
         return (
             "environment",
             caused,
             first,
             f"The environment differs: {_change(environment[0])}{_more(environment)}.",
         )
-    if source:
-        return "code", "yes", first, f"Nothing differs but the code: {_change(source[0])}{_more(source)}."
-    if all(stage.operator == "metric" for stage in found.own) and all(
+    if code:
+        return "code", "yes", first, f"Nothing differs but the code: {_change(code[0])}{_more(code)}."
+    if all(stage.operator == "metric" for stage in started) and all(
         metric.comparison.state in ("holds", "warns", "new") for metric in found.metrics
     ):
         return "statistical", "possible", first, "Only metrics moved, within the band of the base's seeds."
     return "unexplained", "possible", first, _unexplained(found.changes)
+
+
+def _nothing_moved(
+    found: Difference, environment: list[FieldChange], code: list[FieldChange]
+) -> tuple[DiagnosisClass, CausedByChange, StageDiff | None, str]:
+    """What is wrong though no number left an approved one."""
+    wrong = next((stage for stage in found.stages if stage.faults), None)
+    if wrong is None:
+        new = next(stage for stage in found.stages if stage.comparison.difference == "unapproved")
+        caused: CausedByChange = "possible" if environment else "yes"
+        return (
+            "code",
+            caused,
+            new,
+            f"Nothing differs but stages of a version that nobody approved, first {new.name}.",
+        )
+    words = f"No approved number differs, and yet {wrong.faults[0]}"
+    if wrong.base is not None and any(intrinsic_faults(wrong.base)):
+        return "environment", "no", wrong, f"{words}; the base has the same fault."
+    return _wrong(wrong, words, environment, code)
 
 
 def _unstable(stages: list[StageDiff]) -> tuple[DiagnosisClass, CausedByChange, StageDiff | None, str]:
@@ -139,18 +187,14 @@ def _unstable(stages: list[StageDiff]) -> tuple[DiagnosisClass, CausedByChange, 
     return ("nondeterministic-kernel" if racing else "logic"), "possible", stages[0], words
 
 
-def _missed(
-    stage: StageDiff, environment: list[FieldChange], source: list[FieldChange]
+def _wrong(
+    stage: StageDiff, words: str, environment: list[FieldChange], code: list[FieldChange]
 ) -> tuple[DiagnosisClass, CausedByChange, StageDiff | None, str]:
-    if source:
+    """A number that is wrong on any machine: by the code where that differs, and else by the machine."""
+    if code:
         caused: CausedByChange = "possible" if environment else "yes"
-        return (
-            "code",
-            caused,
-            stage,
-            f"A known answer is missed and the code differs: {_change(source[0])}{_more(source)}.",
-        )
-    words = "A known answer is missed by equal code: a broken kernel or machine"
+        return "code", caused, stage, f"{words}, and the code differs: {_change(code[0])}{_more(code)}."
+    words = f"{words}, by equal code: a broken kernel or machine"
     words += f"; {_change(environment[0])}{_more(environment)}." if environment else "."
     return "environment", "no" if all(change.external for change in environment) else "possible", stage, words
 
@@ -158,10 +202,6 @@ def _missed(
 def _is_input(stage: StageDiff, prefix: str) -> bool:
     """Whether a stage is data or weights themselves, rather than what a kernel made of them."""
     return stage.name.startswith(prefix) and stage.operator == "data"
-
-
-def _numeric(source: list[FieldChange]) -> list[FieldChange]:
-    return [change for change in source if change.relevance != "unlikely"]
 
 
 def _operators(own: list[StageDiff]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from reprokit.compare.rules import Rule, find, matches
+from reprokit.compare.rules import RULES, Rule, find, matches
 from reprokit.model.comparison import FieldChange
 from reprokit.model.fingerprint import Fingerprint
 
@@ -48,24 +48,22 @@ def compare_environment(base: Fingerprint, head: Fingerprint, evidence: Iterable
     old, new = _whole_entries(flatten(base), flatten(head))
     changed = [field for field in {**old, **new} if not _equal(old.get(field), new.get(field))]
     evidence = set(evidence)
-    places = {field: find(field)[0] for field in changed}
-    external = {field: _external(field, changed) for field in changed}
+    found = {field: find(field) for field in changed}
+    causes = _changed_causes(found)
     result = []
-    for field in changed:
-        relevance, reason = _relevance(find(field)[1], evidence, head.probe.device)
-        result.append(
-            FieldChange(
-                field=field,
-                base=old.get(field),
-                head=new.get(field),
-                relevance=relevance,
-                external=external[field],
-                reason=reason,
-            )
+    for field, (place, rule) in found.items():
+        relevance, reason = _relevance(rule, evidence, head.probe.device)
+        change = FieldChange(
+            field=field,
+            base=old.get(field),
+            head=new.get(field),
+            relevance=relevance,
+            external=_external(place, causes),
+            reason=reason,
         )
-    return sorted(
-        result, key=lambda change: (_RELEVANCE.index(change.relevance), places[change.field], change.field)
-    )
+        # what follows from another changed field stands behind it
+        result.append(((_RELEVANCE.index(relevance), bool(causes.get(place)), place, field), change))
+    return [change for _, change in sorted(result, key=lambda item: item[0])]
 
 
 def flatten(fingerprint: Fingerprint) -> dict[str, Any]:
@@ -121,28 +119,39 @@ def _equal(base: Any, head: Any) -> bool:
     return type(base) is type(head) and bool(base == head)
 
 
-def _external(field: str, changed: list[str]) -> bool:
-    """Whether a field is the machine's: by its rule, or because all it follows from are."""
-    rule = find(field)[1]
-    if rule is None or rule.external or not rule.causes:
-        return rule is not None and rule.external
-    causes = [
-        other
-        for other in changed
-        if other != field and any(matches(other, pattern) for pattern in rule.causes)
-    ]
-    return bool(causes) and all(_external(cause, changed) for cause in causes)
+def _changed_causes(found: dict[str, tuple[int, Rule | None]]) -> dict[int, set[int]]:
+    """By the place of each rule whose field changed: the places of the changed fields that it follows from.
+
+    Each pattern is held against each field once, however many fields follow from it.
+    """
+    matching: dict[str, set[int]] = {}
+    result = {}
+    for place in {place for place, _ in found.values() if place < len(RULES)}:
+        for pattern in RULES[place].causes:
+            if pattern not in matching:
+                matching[pattern] = {found[field][0] for field in found if matches(field, pattern)}
+        result[place] = {cause for pattern in RULES[place].causes for cause in matching[pattern]}
+    return result
+
+
+def _external(place: int, causes: dict[int, set[int]]) -> bool:
+    """Whether a rule's fields are the machine's: by the rule, or because all they follow from are."""
+    if place == len(RULES):
+        return False
+    if RULES[place].external or not causes[place]:
+        return RULES[place].external
+    return all(_external(cause, causes) for cause in causes[place])
 
 
 def _relevance(rule: Rule | None, evidence: set[Moved], device: str) -> tuple[Relevance, str]:
     if rule is None:
         return "possible", "nothing is known of this field"
+    if rule.device is not None and rule.device != device:
+        return "unlikely", f"{rule.evidence}; this probe ran on the {device}"
     if rule.harmless:
         return "unlikely", rule.evidence
     if not rule.operators:
         return "possible", rule.evidence
-    if rule.device is not None and rule.device != device:
-        return "possible", f"{rule.evidence}; this probe ran on the {device}"
     hit = sorted(
         {
             seen.operator

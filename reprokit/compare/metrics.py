@@ -39,6 +39,16 @@ class MetricDiff:
     process: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """Name of the metric."""
+        return self.comparison.name
+
+    @property
+    def moved(self) -> bool:
+        """Whether the two sides do not agree on it; a new one has nothing to agree with."""
+        return not self.comparison.equal and self.comparison.state != "new"
+
 
 def compare_metrics(base: list[Metric], head: list[Metric], same_seeds: bool) -> list[MetricDiff]:
     """Every metric, the base's first; with `same_seeds` values are also compared seed by seed."""
@@ -92,7 +102,7 @@ def _against_band(
     if not same_seeds:
         process = (f"metric {base.name} was measured with other seeds",)
     elif worst > PAIRED:
-        process = (f"metric {base.name} moved by {worst:.2g} for one seed: {PAIRED:g} was allowed",)
+        process = (f"metric {base.name} moved by {worst:.2g} for one seed: {PAIRED:.2g} was allowed",)
     state = "fails" if outside else "warns" if warns else "holds"
     return MetricDiff(
         _row(base, old, new, limits, old == new, state),

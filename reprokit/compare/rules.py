@@ -44,7 +44,7 @@ class Rule:
 
 _CPU = ("cpu.model", "cpu.isa", "cpu.flags_sha256")
 _CORES = ("cpu.available_cores", "cpu.logical_cores", "system.cpu_limit")
-_TORCH = ("packages.torch", "torch.version", "torch.build.*")
+_TORCH = ("packages.torch", "torch.version", "torch.git_commit")
 _NUMPY = ("packages.numpy", "numpy.version", "variables.NPY_*", *_CPU)
 
 RULES: tuple[Rule, ...] = (
@@ -131,16 +131,24 @@ RULES: tuple[Rule, ...] = (
         "variables.NCCL_*",
         ("collective",),
         "the order of an all-reduce follows algorithm, protocol and channels",
+        device="cuda",
     ),
     Rule("variables.FLASH_ATTENTION*", ("attention",), "it chooses the attention kernel"),
     Rule("variables.PYTHONHASHSEED", ("rng", "data"), "the order of sets and hashes follows it"),
     Rule("variables.TORCHINDUCTOR_*", ANY, "compiled kernels are chosen and fused by it"),
     Rule("variables.*", (), "a variable of the list of those that change numbers"),
+    Rule('variables?"*', (), "a variable of the list of those that change numbers"),
     # Packages and what they bring.
     Rule(
         "packages.numpy", NUMPY, "another NumPy brings other vector kernels and another BLAS", library="numpy"
     ),
-    Rule("numpy.version", NUMPY, "another NumPy brings other vector kernels", library="numpy", causes=_NUMPY),
+    Rule(
+        "numpy.version",
+        NUMPY,
+        "another NumPy brings other vector kernels",
+        library="numpy",
+        causes=("packages.numpy",),
+    ),
     Rule(
         "numpy.blas.*",
         ("gemm",),
@@ -149,7 +157,14 @@ RULES: tuple[Rule, ...] = (
         causes=(*_NUMPY, "variables.OPENBLAS_*", "variables.OMP_*", "variables.GOTO_*", *_CORES),
     ),
     Rule("numpy.*", NUMPY, "NumPy picks its kernels by it", library="numpy", causes=_NUMPY),
-    Rule('libraries?"*openblas*', ("gemm",), "OpenBLAS runs NumPy's matrix products", library="numpy"),
+    Rule(
+        'libraries?"*openblas*',
+        ("gemm",),
+        "OpenBLAS runs NumPy's matrix products",
+        library="numpy",
+        causes=("packages.numpy",),
+    ),
+    Rule('libraries?"numpy/*', NUMPY, "NumPy's own kernels", library="numpy", causes=("packages.numpy",)),
     Rule("packages.torch", ANY, "another torch brings other kernels and other libraries"),
     Rule(
         "torch.version",
@@ -158,7 +173,20 @@ RULES: tuple[Rule, ...] = (
         causes=("packages.torch",),
     ),
     Rule("torch.git_commit", ANY, "another torch brings other kernels", causes=("packages.torch",)),
-    Rule("torch.build.config_sha256", (), "a description of the build, the effective vector level included"),
+    Rule(
+        "torch.cuda_build",
+        ANY,
+        "torch built for another CUDA brings other kernels",
+        causes=("packages.torch",),
+        device="cuda",
+    ),
+    Rule("torch.hip_build", ANY, "torch built for ROCm brings other kernels", causes=("packages.torch",)),
+    Rule(
+        "torch.build.config_sha256",
+        (),
+        "a description of the build, the effective vector level included",
+        causes=(*_TORCH, "torch.cpu_capability"),
+    ),
     Rule(
         "torch.build.*", ANY, "torch's build decides its kernels", causes=("packages.torch", "torch.version")
     ),
@@ -192,8 +220,8 @@ RULES: tuple[Rule, ...] = (
     Rule("gpus?*.index", (), "a number of order", external=True, harmless=True),
     Rule("gpus?*.power_limit_watts", (), "it changes speed, not numbers", external=True, harmless=True),
     Rule("gpus?*.persistence_mode", (), "it changes start-up, not numbers", external=True, harmless=True),
-    Rule("gpus?*.vbios", (), "firmware of the card", external=True),
-    Rule("gpus*", (), "the GPUs this process sees", external=True),
+    Rule("gpus?*.vbios", (), "firmware of the card", external=True, device="cuda"),
+    Rule("gpus*", (), "the GPUs this process sees", external=True, device="cuda"),
     Rule("driver.version", ANY, "a driver brings its own compiler of kernels", external=True, device="cuda"),
     Rule(
         "driver.cuda_api",
@@ -208,6 +236,7 @@ RULES: tuple[Rule, ...] = (
         "driver.libcuda_path",
         (),
         "a forward-compatibility copy of the driver can stand in for it",
+        causes=("driver.version",),
         device="cuda",
     ),
     Rule(
@@ -236,15 +265,18 @@ RULES: tuple[Rule, ...] = (
     # Settings of torch.
     Rule("torch.fp32_precision.*", GEMM, "the internal precision of float32 products"),
     Rule("torch.float32_matmul_precision", GEMM, "the internal precision of float32 products"),
-    Rule("torch.matmul.*", GEMM, "how matrix products accumulate"),
-    Rule("torch.cudnn.*", ("conv", "attention", "norm"), "how cuDNN chooses its algorithms"),
+    Rule("torch.matmul.*", GEMM, "how matrix products accumulate on CUDA", device="cuda"),
+    Rule("torch.cudnn.*", ("conv", "attention", "norm"), "how cuDNN chooses its algorithms", device="cuda"),
     Rule("torch.attention.*", ("attention",), "which attention kernels may be chosen"),
     Rule(
         "torch.deterministic_*",
         ("scatter", "reduction", "conv", "gather"),
         "it replaces kernels that are not",
     ),
-    Rule("torch.preferred_blas_library", GEMM, "the library of matrix products on CUDA"),
+    Rule("torch.preferred_blas_library", GEMM, "the library of matrix products on CUDA", device="cuda"),
+    Rule("torch.preferred_linalg_library", (), "the library of factorisations on CUDA", device="cuda"),
+    Rule("torch.quantized_engine", ("quantize", "gemm"), "the engine of quantised operators"),
+    Rule("torch.fill_uninitialized_memory", (), "what memory holds that an operator fails to write"),
     Rule(
         "torch.mkldnn.*",
         ("elementwise", "conv", "gemm"),
@@ -256,12 +288,19 @@ RULES: tuple[Rule, ...] = (
     Rule("torch.inductor.*", (), "how compiled kernels are chosen"),
     Rule("torch.num_interop_threads", (), "operators run beside each other, none is split", harmless=True),
     # Loaded libraries.
+    Rule('libraries?"libcuda.so*', ANY, "the driver library compiles kernels", external=True, device="cuda"),
+    Rule('libraries?"libnvidia-*', (), "a part of the driver", external=True, harmless=True),
     Rule('libraries?"*cublas*', GEMM, "cuBLAS runs the matrix products", device="cuda"),
     Rule('libraries?"*cudnn*', ("conv", "attention", "norm"), "cuDNN runs convolutions", device="cuda"),
     Rule('libraries?"*nccl*', ("collective",), "NCCL orders the all-reduce", device="cuda"),
-    Rule('libraries?"lib?omp*', THREADS, "the OpenMP runtime splits the work"),
+    Rule('libraries?"*libgomp*', THREADS, "the OpenMP runtime splits the work"),
+    Rule('libraries?"*libiomp*', THREADS, "the OpenMP runtime splits the work"),
+    Rule('libraries?"*libomp*', THREADS, "the OpenMP runtime splits the work"),
+    Rule('libraries?"numpy.libs/*', (), "a library that NumPy brings", causes=("packages.numpy",)),
     Rule('libraries?"libm.*', ("elementwise", "rng"), "exp, log and the like can be the C library's"),
-    Rule('libraries?"libtorch*', ANY, "torch's own kernels", causes=("packages.torch", "torch.version")),
+    Rule('libraries?"*libtorch*', ANY, "torch's own kernels", causes=("packages.torch", "torch.version")),
+    Rule('libraries?"*libc10*', ANY, "torch's own kernels", causes=("packages.torch", "torch.version")),
+    Rule('libraries?"torch/*', (), "a part of torch", causes=("packages.torch", "torch.version")),
     Rule("libraries*", (), "a library that is loaded"),
     # Python.
     Rule("python.hash_seed", ("data",), "the order of sets follows it", causes=("variables.PYTHONHASHSEED",)),

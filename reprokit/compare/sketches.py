@@ -25,7 +25,8 @@ class Distance:
 
     `relative` is the L2 norm of the difference over the base's norm, `uncertainty` its relative standard error
     (0: exact), `largest` the largest absolute difference among the samples. `share` is the share of quantised
-    codes that flipped and `flipped` their number, None where nothing is quantised.
+    codes that flipped and `flipped` their number, None where nothing is quantised; where the two cannot be compared,
+    the share is infinite and all codes count.
     """
 
     relative: float
@@ -42,9 +43,9 @@ def holds_codes(stage: Stage) -> bool:
     )
 
 
-def non_finite_changed(base: Sketch, head: Sketch) -> bool:
-    """Whether the counts of NaN or infinite elements differ."""
-    return (base.nan, base.infinite) != (head.nan, head.infinite)
+def non_finite(sketch: Sketch | None) -> tuple[int, int]:
+    """How many elements are NaN and how many infinite; without a sketch, none is known."""
+    return (0, 0) if sketch is None else (sketch.nan, sketch.infinite)
 
 
 def distance(base: Stage, head: Stage) -> Distance | None:
@@ -58,27 +59,32 @@ def distance(base: Stage, head: Stage) -> Distance | None:
         return None
     codes = holds_codes(base)
     if not _comparable(base, head):
-        return Distance(
-            math.inf, 0.0, math.inf, float(base.sketch.numel) if codes else None, 1.0 if codes else None
-        )
+        return _infinite(base.sketch, codes)
     samples = _differences(base.sketch.samples, head.sketch.samples)
     if base.sketch.buckets:
         estimate = math.hypot(*(y - x for x, y in zip(base.sketch.buckets, head.sketch.buckets, strict=True)))
         apart = abs(number(head.sketch.norm) - number(base.sketch.norm))
-        norm, uncertainty = max(estimate, apart, math.hypot(*samples)), UNCERTAINTY
-        flips = round(min(estimate**2, base.sketch.numel)) if estimate < math.inf else base.sketch.numel
+        norm, uncertainty = max(_finite(estimate), apart, math.hypot(*samples)), UNCERTAINTY
+        # a flip moves a code to its neighbour, by one; a sign or a whole scale that flips counts as more
+        flips = round(min(norm, math.sqrt(base.sketch.numel)) ** 2) if codes else 0
     else:
         norm, uncertainty = math.hypot(*samples), 0.0
         flips = sum(difference != 0 for difference in samples)
+    if norm == math.inf:
+        return _infinite(base.sketch, codes)
     relative = _over(norm, number(base.sketch.norm))
     return Distance(
         relative=relative,
         uncertainty=uncertainty if math.isfinite(relative) else 0.0,
         largest=max(samples, default=0.0),
-        # a flip moves a code to its neighbour, by one; a sign or a whole scale that flips counts as more
         flipped=float(flips) if codes else None,
         share=flips / max(base.sketch.numel, 1) if codes else None,
     )
+
+
+def _infinite(base: Sketch, codes: bool) -> Distance:
+    flipped, share = (float(base.numel), math.inf) if codes else (None, None)
+    return Distance(relative=math.inf, uncertainty=0.0, largest=math.inf, flipped=flipped, share=share)
 
 
 def _comparable(base: Stage, head: Stage) -> bool:
@@ -87,7 +93,7 @@ def _comparable(base: Stage, head: Stage) -> bool:
     assert y is not None
     return (
         (base.dtype, base.shape, x.numel, len(x.samples)) == (head.dtype, head.shape, y.numel, len(y.samples))
-        and not non_finite_changed(x, y)
+        and non_finite(x) == non_finite(y)
         and all(math.isfinite(number(sketch.norm)) and number(sketch.norm) >= 0 for sketch in (x, y))
         and len(x.buckets) == len(y.buckets) == (BUCKETS if x.numel > BUCKETS else 0)
         and (x.numel > BUCKETS or len(x.samples) == x.numel)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from reprokit.compare import sketches
+from reprokit.compare.faults import intrinsic_faults, missed
 from reprokit.compare.tolerances import Tolerance, tolerance
-from reprokit.errors import InvalidInput
 from reprokit.model.canonical import tagged
 from reprokit.model.comparison import StageComparison, StageError
 from reprokit.model.fingerprint import Fingerprint
 from reprokit.model.trace import Stage
 
 State = Literal["ok", "unavailable", "unstable", "blind", "new", "gone", "other_version"]
+Kind = Literal["drifted", "unapproved", "blind"]
 # The seed of an experiment moves these parts of a probe by design, and no others.
 SEEDED = ("rng.", "sampling.", "training.", "metrics.")
 
@@ -39,20 +41,19 @@ class StageDiff:
         return self.comparison.operator
 
     @property
-    def differs(self) -> bool:
-        """Whether the two sides disagree, an unstable or vanished stage included; a blind one cannot."""
-        state = self.comparison.state
-        return state in ("unstable", "gone") or (state == "ok" and self.comparison.equal is False)
+    def drifted(self) -> bool:
+        """Whether the two sides disagree in a way that counts."""
+        return self.comparison.difference == "drifted"
 
     @property
     def own(self) -> bool:
         """Whether it disagrees though nothing it consumes does, or misses a known answer."""
-        return (self.differs and not self.comparison.follows) or self.missed
+        return (self.drifted and not self.comparison.follows) or self.missed
 
     @property
     def missed(self) -> bool:
         """Whether the head misses this stage's known answer."""
-        return self.head is not None and _missed(self.head)
+        return self.head is not None and missed(self.head)
 
     @property
     def seeded(self) -> bool:
@@ -61,47 +62,13 @@ class StageDiff:
 
 
 def compare_stages(base: Fingerprint, head: Fingerprint) -> list[StageDiff]:
-    """Every stage by name: the base's in the order of its trace, then those only the head has.
-
-    Raises:
-        InvalidInput: a trace has two stages of one name, or its logit hash is not that of its logits.
-    """
-    old, new = by_name(base, "base"), by_name(head, "head")
+    """Every stage by name: the base's in the order of its trace, then those only the head has."""
+    old, new = ({stage.name: stage for stage in side.stages} for side in (base, head))
     names = [*old, *(name for name in new if name not in old)]
     states = {name: _state(old.get(name), new.get(name)) for name in names}
     moved = {name for name in names if _moves_others(old.get(name), new.get(name), states[name])}
-    return [_compare(old.get(name), new.get(name), states[name], moved) for name in names]
-
-
-def by_name(fingerprint: Fingerprint, side: str) -> dict[str, Stage]:
-    """Stages by name.
-
-    Raises:
-        InvalidInput: as `compare_stages`.
-    """
-    result = {stage.name: stage for stage in fingerprint.stages}
-    if len(result) != len(fingerprint.stages):
-        names = [stage.name for stage in fingerprint.stages]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidInput(f"{side}: /stages: two stages are called {twice}")
-    logits = result.get("logits")
-    if (logits.sha256 if logits else None) != fingerprint.logit_hash:
-        raise InvalidInput(f"{side}: /logit_hash: expected the hash of the stage `logits`, found another one")
-    return result
-
-
-def intrinsic_faults(stage: Stage) -> Iterator[str]:
-    """What is wrong with one stage by itself, no baseline needed: a missed known answer, a broken bound."""
-    if _missed(stage):
-        yield f"{stage.name} misses its known answer"
-    if stage.kind == "invariant" and stage.state == "unstable":
-        yield f"{stage.name} is a known answer and unstable"
-    if stage.bound is not None and not stage.bound.holds:
-        yield f"{stage.name} breaks its float64 bound by a factor of {stage.bound.ratio}"
-
-
-def _missed(stage: Stage) -> bool:
-    return stage.expected is not None and stage.sha256 is not None and stage.sha256 != stage.expected
+    unapproved = _unapproved(states, {name: old[name].inputs for name in names if name in old}, moved)
+    return [_compare(old.get(name), new.get(name), states[name], moved, name in unapproved) for name in names]
 
 
 def _state(base: Stage | None, head: Stage | None) -> State:
@@ -129,7 +96,32 @@ def _moves_others(base: Stage | None, head: Stage | None, state: State) -> bool:
     )
 
 
-def _compare(base: Stage | None, head: Stage | None, state: State, moved: set[str]) -> StageDiff:
+def _unapproved(states: dict[str, State], inputs: dict[str, list[str]], moved: set[str]) -> set[str]:
+    """Stages of another version, and those that differ while every input of theirs that moved is one of these."""
+    found = {name for name, state in states.items() if state == "other_version"}
+    waiting = {
+        name: moved.intersection(inputs[name])
+        for name in moved
+        if states[name] in ("ok", "blind")  # both sides have it, so that the base knows its inputs
+    }
+    consumers: dict[str, list[str]] = defaultdict(list)
+    for name, sources in waiting.items():
+        for source in sources:
+            consumers[source].append(name)
+    reached = list(found)
+    while reached:
+        source = reached.pop()
+        for name in consumers[source]:
+            waiting[name].discard(source)
+            if not waiting[name] and name not in found:
+                found.add(name)
+                reached.append(name)
+    return found
+
+
+def _compare(
+    base: Stage | None, head: Stage | None, state: State, moved: set[str], unapproved: bool
+) -> StageDiff:
     shown = base or head  # the base is the approved side: a head cannot redefine what it is held to
     assert shown is not None  # every name comes from one of the sides
     both = (
@@ -140,21 +132,34 @@ def _compare(base: Stage | None, head: Stage | None, state: State, moved: set[st
     faults = tuple(intrinsic_faults(head)) if head is not None and head.sha256 is not None else ()
     if state == "gone":
         faults += (f"{shown.name} is gone: {_why_gone(head)}",)
-    elif equal is False and base and head:
-        faults += tuple(_faults_of_pair(base, head, error))
+    elif both and base and head:
+        faults += tuple(_lost(base, head))
+        faults += () if equal else tuple(_faults_of_pair(base, head, error, unapproved))
     follows = equal is not True and any(name in moved for name in shown.inputs)
-    note = "; ".join((*_notes(base, head, state, allowed), *faults)) or None
+    note = "; ".join((*_notes(base, head, state, allowed, unapproved), *faults)) or None
     comparison = StageComparison(
         name=shown.name,
         operator=shown.operator,
         kind=shown.kind,
         state=state,
         equal=equal,
+        difference=_difference(state, equal, unapproved),
         follows=follows,
         error=error,
         note=note,
     )
     return StageDiff(base, head, comparison, faults)
+
+
+def _difference(state: State, equal: bool | None, unapproved: bool) -> Kind | None:
+    """The one rule of what counts as a difference, and of which kind."""
+    if state in ("unstable", "gone"):
+        return "drifted"
+    if state == "blind":
+        return "blind" if equal is False else None
+    if unapproved:
+        return "unapproved"
+    return "drifted" if equal is False else None
 
 
 def _error(base: Stage, head: Stage) -> tuple[StageError | None, Tolerance | None]:
@@ -168,33 +173,40 @@ def _error(base: Stage, head: Stage) -> tuple[StageError | None, Tolerance | Non
         uncertainty=found.uncertainty,
         largest_sampled=tagged(found.largest),
         flipped=found.flipped,
+        share=tagged(found.share),
         tolerance=None if allowed is None else allowed.value,
         within=allowed is not None and measured <= allowed.value,
     )
     return error, allowed
 
 
-def _faults_of_pair(base: Stage, head: Stage, error: StageError | None) -> Iterator[str]:
-    if base.kind == "invariant" or head.kind == "invariant":
+def _lost(base: Stage, head: Stage) -> Iterator[str]:
+    """Evidence that the base has and the head does not show, whatever the hashes are."""
+    if base.bound is not None and head.bound is None:
+        yield f"{base.name} has no bound in the head, so that nothing says whether its error is that of rounding"
+
+
+def _faults_of_pair(base: Stage, head: Stage, error: StageError | None, unapproved: bool) -> Iterator[str]:
+    """What no level forgives two different results; another version excuses other numbers, but no new NaN."""
+    known = base.kind == "invariant" or head.kind == "invariant"
+    if known and not unapproved:
         yield f"{base.name} is a known answer and differs from the base"
-    elif base.sketch is not None and head.sketch is None:
+    elif not known and base.sketch is not None and head.sketch is None:
         yield f"{base.name} has no sketch in the head, so that a new NaN cannot be excluded"
-    if (
-        base.sketch is not None
-        and head.sketch is not None
-        and sketches.non_finite_changed(base.sketch, head.sketch)
-    ):
-        yield (
-            f"{base.name} has {head.sketch.nan} NaN and {head.sketch.infinite} infinite elements, "
-            f"the base {base.sketch.nan} and {base.sketch.infinite}"
-        )
-    elif base.name.split(".")[0] == "logits" and not (error is not None and error.within):
+    old, new = sketches.non_finite(base.sketch), sketches.non_finite(head.sketch)
+    if head.sketch is not None and old != new:
+        yield f"{base.name} has {new[0]} NaN and {new[1]} infinite elements, the base {old[0]} and {old[1]}"
+    elif base.name.split(".")[0] == "logits" and not unapproved and not (error is not None and error.within):
         yield f"{base.name} is further off than its tolerance allows"
 
 
-def _notes(base: Stage | None, head: Stage | None, state: State, allowed: Tolerance | None) -> Iterator[str]:
+def _notes(
+    base: Stage | None, head: Stage | None, state: State, allowed: Tolerance | None, unapproved: bool
+) -> Iterator[str]:
     if state == "other_version" and base and head:
         yield f"version {head.version} has no baseline: version {base.version} is approved"
+    elif unapproved:
+        yield "it follows a stage of another version, and nothing else that it consumes differs"
     for side, stage in (("base", base), ("head", head)):
         if stage is not None and stage.reason:
             yield f"{stage.state} in the {side}: {stage.reason}"

@@ -1,7 +1,8 @@
 """Which levels of agreement hold, what breaks the others, and the verdict.
 
-A level is broken by its own reasons, by those of every fault that holds at no level, and by a stage whose version
-nobody approved. The last alone is no drift: the verdict is then `no_baseline`.
+A level is broken by its own reasons, by those of every fault that holds at no level, and by a stage that nobody
+approved: one of another version, or one that differs only because it follows such a stage. These alone are no
+drift: the verdict is then `no_baseline`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import Literal
 from reprokit.compare.metrics import MetricDiff
 from reprokit.compare.stages import StageDiff
 from reprokit.compare.tolerances import EXACT
-from reprokit.model.comparison import Level, LevelResult, Verdict
+from reprokit.model.comparison import LEVELS, Level, LevelResult, Verdict
+from reprokit.model.trace import figure
 
 State = Literal["holds", "drifted", "no_baseline", "invalid"]
-_LEVELS: tuple[Level, ...] = ("bit", "process", "conclusion")  # strictest first
 EXIT_CODES: dict[State, int] = {"holds": 0, "drifted": 1, "invalid": 2, "no_baseline": 5}
 
 
@@ -32,29 +33,27 @@ def judge(
     stages: Sequence[StageDiff], metrics: Sequence[MetricDiff], seeds: tuple[int, int] | None, required: Level
 ) -> Judgement:
     """The verdict over all stages and metrics; `seeds` are base's and head's where they differ."""
+    new = [stage for stage in stages if stage.comparison.difference == "unapproved"]
+    settled = [metric for metric in metrics if not _measured_by(metric, new)]
+    unapproved = [_unapproved(stage) for stage in new]
+    unapproved += [f"metric {metric.name} is measured by them" for metric in metrics if metric not in settled]
     faults = [fault for stage in stages for fault in stage.faults]
     faults += [fault for metric in metrics for fault in metric.faults]
-    counting = [stage for stage in stages if stage.comparison.state in ("ok", "unstable")]
-    if not counting:
+    if not new and not any(stage.comparison.state in ("ok", "unstable") for stage in stages):
         faults.append(
             "no stage counts: everything is new, unavailable or blind, so that nothing was compared"
         )
     broken = {
-        "bit": faults + _bit(counting, metrics),
-        "process": faults + _process(counting, metrics, seeds),
-        "conclusion": faults + [reason for metric in metrics for reason in metric.conclusion],
+        "bit": faults + _bit(stages, settled),
+        "process": faults + _process(stages, settled, seeds),
+        "conclusion": faults + _conclusion(stages, metrics),
     }
     # each level includes the weaker ones
     broken["process"] += [reason for reason in broken["conclusion"] if reason not in broken["process"]]
     broken["bit"] += [reason for reason in broken["process"] if reason not in broken["bit"]]
-    unapproved = [
-        f"{stage.name}: {stage.comparison.note or 'no baseline'}"
-        for stage in stages
-        if stage.comparison.state == "other_version"
-    ]
     levels = [
         LevelResult(level=level, holds=not (broken[level] or unapproved), reasons=broken[level] + unapproved)
-        for level in _LEVELS
+        for level in LEVELS
     ]
     state: State = "drifted" if broken[required] else "no_baseline" if unapproved else "holds"
     verdict = Verdict(
@@ -68,16 +67,28 @@ def judge(
 
 def refused(state: State, required: Level, reason: str) -> Judgement:
     """The judgement where nothing was compared."""
-    levels = [LevelResult(level=level, holds=False, reasons=[reason]) for level in _LEVELS]
+    levels = [LevelResult(level=level, holds=False, reasons=[reason]) for level in LEVELS]
     return Judgement(Verdict(level="none", required=required, holds=False, state=state), levels)
 
 
+def _unapproved(stage: StageDiff) -> str:
+    if stage.comparison.state == "other_version":
+        return f"{stage.name}: {stage.comparison.note}"
+    return f"{stage.name} follows a stage of another version: it has no baseline either"
+
+
+def _measured_by(metric: MetricDiff, stages: Sequence[StageDiff]) -> bool:
+    """Whether one of these stages measures a metric that moved: `metrics.digits.losses` the metric `digits.loss`."""
+    prefix = f"metrics.{metric.name.split('.')[0]}."
+    return metric.moved and any(stage.name.startswith(prefix) for stage in stages)
+
+
 def _bit(stages: Sequence[StageDiff], metrics: Sequence[MetricDiff]) -> list[str]:
-    different = [f"{stage.name} has another hash" for stage in stages if _differs(stage)]
+    different = [f"{stage.name} has another hash" for stage in _moved(stages)]
     moved = [
-        f"metric {metric.comparison.name} has other values"
+        f"metric {metric.name} has other values"
         for metric in metrics
-        if not metric.comparison.equal and metric.comparison.state not in ("missing", "new")
+        if metric.moved and metric.comparison.state != "missing"
     ]
     return _unstable(stages) + different + moved
 
@@ -90,10 +101,19 @@ def _process(
         reasons.append(
             f"another seed, {seeds[1]} instead of {seeds[0]}: no two runs can be held side by side"
         )
-    moved = [stage for stage in stages if _differs(stage)]
-    beyond = [stage for stage in moved if not (seeds is not None and stage.seeded) and not _within(stage)]
+    beyond = [
+        stage for stage in _moved(stages) if not (seeds is not None and stage.seeded) and not _within(stage)
+    ]
     reasons += [_excess(stage) for stage in sorted(beyond, key=_badness, reverse=True)]
     return reasons + [reason for metric in metrics for reason in metric.process]
+
+
+def _conclusion(stages: Sequence[StageDiff], metrics: Sequence[MetricDiff]) -> list[str]:
+    reasons = [reason for metric in metrics for reason in metric.conclusion]
+    measured = any(metric.comparison.state != "new" for metric in metrics)
+    if not measured and any(stage.drifted for stage in stages):
+        reasons.append("there is no metric: nothing says that the conclusion holds")
+    return reasons
 
 
 def _unstable(stages: Sequence[StageDiff]) -> list[str]:
@@ -101,8 +121,9 @@ def _unstable(stages: Sequence[StageDiff]) -> list[str]:
     return [f"{name} is unstable: its repeats differ" for name in unstable]
 
 
-def _differs(stage: StageDiff) -> bool:
-    return stage.comparison.state == "ok" and stage.comparison.equal is False
+def _moved(stages: Sequence[StageDiff]) -> list[StageDiff]:
+    """Stages with two results of which each is one; what is unstable or gone has a reason of its own."""
+    return [stage for stage in stages if stage.drifted and stage.comparison.state == "ok"]
 
 
 def _within(stage: StageDiff) -> bool:
@@ -116,15 +137,16 @@ def _badness(stage: StageDiff) -> float:
 
 def _excess(stage: StageDiff) -> str:
     error = stage.comparison.error
-    if stage.operator in EXACT or stage.comparison.kind == "invariant":
+    if stage.comparison.kind == "invariant":
+        return f"{stage.name} must be equal and is not"
+    if stage.operator in EXACT and (error is None or error.tolerance is None):
         return f"{stage.name} must be equal and is not"
     if error is None:
         return f"{stage.name} differs, and without a sketch nobody knows how far"
     if error.tolerance is None:
         return f"{stage.name} differs, and no tolerance is known for it: it must be equal"
-    if error.flipped is not None:
-        return (
-            f"{stage.name}: about {error.flipped} codes flipped, a share of {error.tolerance:.2g} was allowed"
-        )
-    relative = error.relative if isinstance(error.relative, str) else f"{error.relative:.2g}"
-    return f"{stage.name} is off by {relative} relative, {error.tolerance:.2g} was allowed"
+    if isinstance(error.relative if error.share is None else error.share, str):
+        return f"{stage.name} is infinitely far off, {error.tolerance:.2g} was allowed"
+    if error.share is not None:
+        return f"{stage.name}: a share of {figure(error.share)} of its codes flipped, {error.tolerance:.2g} was allowed"
+    return f"{stage.name} is off by {figure(error.relative)} relative, {error.tolerance:.2g} was allowed"

@@ -1,15 +1,15 @@
 """The baseline: the fingerprints that people approved for one cell."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from reprokit.model import fingerprint as fingerprints
 from reprokit.model.fingerprint import Fingerprint
 from reprokit.model.trace import Document, Name, Sha256
 
-FOLDER = ".reprokit/baselines"
-
-
+MOST_APPROVALS = 200
 Reason = Annotated[str, Meta(max_length=2000)]
 
 
@@ -30,5 +30,12 @@ class Baseline(Document):
     digest: Annotated[Sha256, Meta(description="Hash of the canonical content without `digest` and `run`.")]
     cell: Annotated[Name, Meta(description="Name of the cell, also the file's name.")]
     approvals: Annotated[
-        list[Approval], Meta(description="In the order of approval.", min_length=1, max_length=200)
+        list[Approval], Meta(description="In the order of approval.", min_length=1, max_length=MOST_APPROVALS)
     ]
+
+
+def contradictions(baseline: Baseline) -> Iterator[str]:
+    """Where the fingerprints in a baseline contradict themselves."""
+    for index, approval in enumerate(baseline.approvals):
+        for problem in fingerprints.contradictions(approval.fingerprint):
+            yield f"/approvals/{index}/fingerprint{problem}"

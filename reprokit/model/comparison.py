@@ -6,8 +6,8 @@ from msgspec import Meta
 
 from reprokit.model.trace import Document, Name, Number, Operator, Sha256
 
-LEVELS = ("bit", "process", "conclusion")
 Level = Literal["bit", "process", "conclusion"]
+LEVELS: tuple[Level, ...] = ("bit", "process", "conclusion")  # the strictest first
 DiagnosisClass = Literal[
     "data", "weights", "code", "environment", "logic", "nondeterministic-kernel", "statistical", "unexplained"
 ]
@@ -19,7 +19,10 @@ class Side(Document):
     source: Annotated[Literal["fingerprint", "baseline"], Meta(description="Kind of document it came from.")]
     cell: Annotated[Name | None, Meta(description="Cell of the baseline; null for a fingerprint.")]
     approval: Annotated[
-        int | None, Meta(description="Index into the baseline's approvals; null for a fingerprint.")
+        int | None,
+        Meta(
+            description="Index into the baseline's approvals; null for a fingerprint, and where none is comparable."
+        ),
     ]
     exact: Annotated[
         bool | None,
@@ -27,7 +30,11 @@ class Side(Document):
     ]
     digest: Annotated[Sha256 | None, Meta(description="Digest of the fingerprint; null where there is none.")]
     class_key: Annotated[
-        str, Meta(description="What the hardware was measured to be, and the mode.", max_length=300)
+        Annotated[str, Meta(max_length=300)] | None,
+        Meta(
+            description="What the hardware was measured to be, and the mode; "
+            "null: the baseline knows nothing of the head's hardware."
+        ),
     ]
     logit_hash: Annotated[Sha256 | None, Meta(description="Hash of the `logits` stage.")]
 
@@ -86,6 +93,9 @@ class StageError(Document):
     flipped: Annotated[
         Number | None, Meta(description="Estimated number of quantised codes that flipped; null elsewhere.")
     ]
+    share: Annotated[
+        Number | None, Meta(description="Share of the codes that these are; null where nothing is quantised.")
+    ]
     tolerance: Annotated[
         float | None,
         Meta(
@@ -108,6 +118,14 @@ class StageComparison(Document):
     ]
     equal: Annotated[
         bool | None, Meta(description="Whether the hashes are equal; null where one side has none.")
+    ]
+    difference: Annotated[
+        Literal["drifted", "unapproved", "blind"] | None,
+        Meta(
+            description="drifted: another result, repeats that differ, or gone; unapproved: of another version, or "
+            "different only because it follows such a stage; blind: another result that proves nothing; "
+            "null: no difference, or nothing to compare."
+        ),
     ]
     follows: Annotated[
         bool,
@@ -168,8 +186,13 @@ class Comparison(Document):
     document: Annotated[Literal["comparison"], Meta(description="Type of this document.")]
     schema_version: Annotated[Literal[1], Meta(description="Version of this document's schema.")]
     digest: Annotated[Sha256, Meta(description="Hash of the canonical content without `digest` and `run`.")]
-    base: Annotated[Side | None, Meta(description="What was compared with; null where nothing is approved.")]
+    base: Annotated[
+        Side, Meta(description="What was compared with, or the baseline where nothing in it is comparable.")
+    ]
     head: Annotated[Side, Meta(description="What was measured now.")]
+    unapprovable: Annotated[
+        str | None, Meta(description="What keeps the head from being approved; null: nothing does.")
+    ]
     verdict: Annotated[Verdict, Meta(description="The verdict.")]
     levels: Annotated[list[LevelResult], Meta(description="Each level, the strictest first.")]
     diagnosis: Annotated[Diagnosis, Meta(description="The diagnosis.")]

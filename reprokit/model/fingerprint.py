@@ -1,11 +1,12 @@
 """The fingerprint: what one machine is and which numbers it produced."""
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from reprokit.model.environment import Environment, Run
-from reprokit.model.trace import Document, Metric, Name, Sha256, Stage
+from reprokit.model.trace import Document, Metric, Name, Positive, Sha256, Stage, Whole
 
 PROFILES = ("quick", "full")
 DEVICES = ("cpu", "cuda")
@@ -16,7 +17,7 @@ class Probe(Document):
     """Which workload ran, and how."""
 
     name: Annotated[Name, Meta(description="Name of the probe; `lfq` is the built-in one.")]
-    version: Annotated[int, Meta(description="Version of the probe's set of stages.", ge=1)]
+    version: Annotated[Positive, Meta(description="Version of the probe's set of stages.")]
     profile: Annotated[
         Literal["quick", "full"], Meta(description="quick: a subset of the stages; full: all.")
     ]
@@ -24,15 +25,15 @@ class Probe(Document):
     mode: Annotated[
         Literal["default", "strict"], Meta(description="default: as users run; strict: every switch on.")
     ]
-    repeats: Annotated[int, Meta(description="Runs within one process.", ge=1)]
-    fresh: Annotated[int, Meta(description="Further runs, each in a process of its own.", ge=0)]
+    repeats: Annotated[Positive, Meta(description="Runs within one process.")]
+    fresh: Annotated[Whole, Meta(description="Further runs, each in a process of its own.")]
 
 
 class Seeds(Document):
     """Seeds are an experiment's parameters, kept apart from the environment."""
 
     base: Annotated[int, Meta(description="Seed of the random stages.", ge=0, le=MAX_SEED)]
-    metrics: Annotated[list[int], Meta(description="Seeds of the trained task, one per value of a metric.")]
+    metrics: Annotated[list[Whole], Meta(description="Seeds of the trained task, one per value of a metric.")]
 
 
 class Part(Document):
@@ -72,3 +73,29 @@ class Fingerprint(Environment):
     ]
     metrics: Annotated[list[Metric], Meta(description="Metrics over the seeds.", max_length=200)]
     run: Annotated[ProbeRun, Meta(description="What may differ between two equal runs.")]
+
+
+def hardware(fingerprint: Fingerprint) -> str:
+    """The class key without the mode."""
+    return fingerprint.class_key.removesuffix(f", mode {fingerprint.probe.mode}")
+
+
+def contradictions(fingerprint: Fingerprint) -> Iterator[str]:
+    """Where a fingerprint contradicts itself, though its schema and digest are right: JSON pointer and problem."""
+    for section, items in (("stages", fingerprint.stages), ("metrics", fingerprint.metrics)):
+        yield from _twins(section, items)
+    logits = next((stage.sha256 for stage in fingerprint.stages if stage.name == "logits"), None)
+    if logits != fingerprint.logit_hash:
+        yield "/logit_hash: expected the hash of the stage `logits`, found another one"
+    seeds = len(fingerprint.seeds.metrics)
+    for index, metric in enumerate(fingerprint.metrics):
+        if len(metric.values) != seeds:
+            yield f"/metrics/{index}/values: expected one for each of {seeds} seeds, found {len(metric.values)}"
+
+
+def _twins(section: str, items: Sequence[Stage | Metric]) -> Iterator[str]:
+    seen: set[str] = set()
+    for index, item in enumerate(items):
+        if item.name in seen:
+            yield f"/{section}/{index}/name: two {section} are called {item.name}"
+        seen.add(item.name)

@@ -35,7 +35,11 @@ def read(path: str | Path, model: type[T]) -> T:
     Raises:
         InvalidInput: the file cannot be read, or is no such document; names the file and the place in it.
     """
-    return read_any(path, model) if "document" in model.__struct_fields__ else decode(load_json(path), model, str(path))
+    return (
+        read_any(path, model)
+        if "document" in model.__struct_fields__
+        else decode(load_json(path), model, str(path))
+    )
 
 
 def read_any(path: str | Path, *models: type[Any]) -> Any:

@@ -1,5 +1,6 @@
 """Stages of a probe and the metrics it measured: what a fingerprint says about numbers."""
 
+import math
 from typing import Annotated, Literal
 
 import msgspec
@@ -10,6 +11,9 @@ END = r"$(?!\n)"  # in Python, unlike in JSON Schema, `$` alone also matches bef
 Sha256 = Annotated[str, Meta(pattern=rf"^sha256:[0-9a-f]{{64}}{END}")]
 Text = Annotated[str, Meta(max_length=500)]
 Word = Annotated[str, Meta(max_length=32)]
+# What arithmetic touches: a float holds every whole number up to here.
+Whole = Annotated[int, Meta(ge=0, le=2**53)]
+Positive = Annotated[int, Meta(ge=1, le=2**53)]
 Name = Annotated[str, Meta(pattern=rf"^[A-Za-z0-9][A-Za-z0-9_.\-]*{END}", max_length=120)]
 Operator = Literal[
     "rng", "data", "gemm", "conv", "reduction", "softmax", "norm", "attention", "gather", "scatter", "sort",
@@ -24,12 +28,12 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=
 class Sketch(Document):
     """A numeric summary small enough to keep, from which the difference of two runs is estimated."""
 
-    numel: Annotated[int, Meta(description="Number of elements of the tensor.", ge=0)]
+    numel: Annotated[Whole, Meta(description="Number of elements of the tensor.")]
     norm: Annotated[Number, Meta(description="Euclidean norm over the finite elements.")]
     minimum: Annotated[Number | None, Meta(description="Smallest finite element; null when there is none.")]
     maximum: Annotated[Number | None, Meta(description="Largest finite element; null when there is none.")]
-    nan: Annotated[int, Meta(description="How many elements are NaN.", ge=0)]
-    infinite: Annotated[int, Meta(description="How many elements are infinite.", ge=0)]
+    nan: Annotated[Whole, Meta(description="How many elements are NaN.")]
+    infinite: Annotated[Whole, Meta(description="How many elements are infinite.")]
     samples: Annotated[
         list[Number],
         Meta(
@@ -61,7 +65,7 @@ class Control(Document):
     ]
     moved: Annotated[bool, Meta(description="Whether the hash moved; if not, the stage is blind.")]
     flipped: Annotated[
-        int | None,
+        Whole | None,
         Meta(description="Quantised codes that flipped under the change; null where nothing is quantised."),
     ]
 
@@ -70,7 +74,7 @@ class Stage(Document):
     """One named, versioned step of the probe."""
 
     name: Annotated[Name, Meta(description="Name of the stage, such as `layer0.attention.fp32`.")]
-    version: Annotated[int, Meta(description="Raised when the hash changes on an unchanged machine.", ge=1)]
+    version: Annotated[Positive, Meta(description="Raised when the hash changes on an unchanged machine.")]
     operator: Annotated[Operator, Meta(description="Operator class.")]
     kind: Annotated[
         Literal["invariant", "sensitive"],
@@ -87,7 +91,9 @@ class Stage(Document):
     reason: Annotated[Text | None, Meta(description="Why the state is not ok.")]
     inputs: Annotated[list[Name], Meta(description="Stages whose results this one consumes.", max_length=64)]
     dtype: Annotated[Word | None, Meta(description="Element type of the result.")]
-    shape: Annotated[list[int] | None, Meta(description="Shape of the result.")]
+    shape: Annotated[
+        Annotated[list[Whole], Meta(max_length=64)] | None, Meta(description="Shape of the result.")
+    ]
     sha256: Annotated[
         Sha256 | None,
         Meta(description="Hash over dtype, shape and little-endian bytes; null when unavailable."),
@@ -116,3 +122,11 @@ class Metric(Document):
     deviation: Annotated[
         Number, Meta(description="Sample standard deviation (n − 1) over the seeds; 0 for one seed.")
     ]
+
+
+def figure(value: Number, digits: int = 2) -> str:
+    """A number for reading, also where it is not finite."""
+    number = float(value.removeprefix("float:")) if isinstance(value, str) else value
+    if not math.isfinite(number):
+        return "NaN" if math.isnan(number) else "∞" if number > 0 else "−∞"
+    return f"{number:.{digits}g}"

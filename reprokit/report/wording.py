@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-from reprokit.model.comparison import Comparison, MetricComparison, StageComparison
+from reprokit.model import trace
+from reprokit.model.comparison import Comparison, MetricComparison, Side, StageComparison
 from reprokit.model.trace import Number
 
 MOST_FIELDS = 10
@@ -26,7 +27,7 @@ def headline(comparison: Comparison) -> str:
     verdict, found = comparison.verdict, comparison.diagnosis
     words = f"{SIGNS[verdict.state]} {STATES[verdict.state]}"
     if verdict.state == "no_baseline":
-        return f"{words}: nothing is approved for this {'stage' if comparison.base else 'hardware'} yet"
+        return f"{words}: nothing is approved for this {_unknown(comparison.base)} yet"
     if verdict.state == "invalid":
         return f"{words}: the two cannot be compared"
     if verdict.state == "holds":
@@ -38,37 +39,43 @@ def sentence(comparison: Comparison) -> str:
     """The verdict in a sentence."""
     verdict = comparison.verdict
     against = _against(comparison)
-    if comparison.base is None:
+    if comparison.base.source == "baseline" and comparison.base.approval is None:
         return f"Level {verdict.required} is required, {against}."
-    differing = [stage for stage in comparison.stages if diverges(stage)]
     level = f"level {verdict.level} holds" if verdict.level != "none" else "no level holds"
-    return (
-        f"Level {verdict.required} is required, {level}; {len(differing)} of {len(comparison.stages)} stages differ, "
-        f"{against}."
-    )
+    return f"Level {verdict.required} is required, {level}; {_differing(comparison.stages)}, {against}."
+
+
+def _unknown(base: Side) -> str:
+    """What nothing is approved for."""
+    if base.approval is not None or base.source == "fingerprint":
+        return "stage"
+    return "hardware" if base.class_key is None else "way of running"
+
+
+def _differing(stages: Sequence[StageComparison]) -> str:
+    """How many stages differ, the blind among them apart."""
+    differing = [stage for stage in stages if stage.difference is not None]
+    blind = sum(stage.difference == "blind" for stage in differing)
+    words = f"{len(differing)} of {len(stages)} stages differ"
+    if not blind:
+        return words
+    return f"{words}, {'all' if blind == len(differing) else blind} of them blind, which proves nothing"
 
 
 def _against(comparison: Comparison) -> str:
     base = comparison.base
-    if base is None:
-        return "and there is nothing to compare with"
     if base.source == "fingerprint":
         return "compared with one fingerprint"
+    if base.approval is None:
+        return f"and nothing in cell {base.cell} can be compared with"
     which = "which matches" if base.exact else "the nearest, as none matches"
     return f"compared with approval {base.approval} of cell {base.cell}, {which}"
 
 
-def diverges(stage: StageComparison) -> bool:
-    """Whether a stage has anything to show: it differs, is unstable or gone, or nothing is approved for it."""
-    return stage.state in ("unstable", "gone", "other_version") or (
-        stage.equal is False and stage.state != "blind"
-    )
-
-
 def notable_stages(comparison: Comparison) -> list[StageComparison]:
-    """Diverging stages: the first, then kernels, then what moved of its own accord, then what follows."""
+    """Stages that differ: the first, then kernels, then what moved of its own accord, then what follows."""
     first = comparison.diagnosis.first_stage
-    found = [stage for stage in comparison.stages if diverges(stage) or stage.name == first]
+    found = [stage for stage in comparison.stages if stage.difference is not None or stage.name == first]
     return sorted(
         found, key=lambda stage: (stage.name != first, not stage.name.startswith("kernel."), stage.follows)
     )
@@ -85,9 +92,9 @@ def error_text(stage: StageComparison) -> str:
         known = {"other_version": "not compared", "gone": "gone"}
         return known.get(stage.state, "unknown" if stage.equal is False else "")
     error = stage.error
-    if error.flipped is not None:
-        return f"{figure(error.flipped)} codes flipped"
-    sign = "" if error.uncertainty == 0 else f" ± {percent(error.uncertainty)}"
+    if error.share is not None:
+        return f"{percent(error.share)} of the codes flipped"
+    sign = "" if error.uncertainty == 0 else f" ± {percent(error.uncertainty, 1)}"
     return figure(error.relative) + sign
 
 
@@ -97,8 +104,9 @@ def allowed_text(stage: StageComparison) -> str:
         return stage.state if stage.state != "ok" else "must be equal"
     if stage.error.tolerance is None:
         return "✗ must be equal"
-    share = " of the codes" if stage.error.flipped is not None else ""
-    return f"{'✓ within' if stage.error.within else '✗ beyond'} {stage.error.tolerance:.2g}{share}"
+    allowed = stage.error.tolerance
+    shown = figure(allowed) if stage.error.share is None else percent(allowed)
+    return f"{'✓ within' if stage.error.within else '✗ beyond'} {shown}"
 
 
 def band_text(metric: MetricComparison) -> str:
@@ -112,32 +120,25 @@ def figure(value: Number | None, digits: int = 2) -> str:
     """A number for reading."""
     if value is None:
         return "–"
-    return value.removeprefix("float:") if isinstance(value, str) else f"{value:.{digits}g}"
+    return trace.figure(value, digits)
 
 
-def percent(value: Number) -> str:
+def percent(value: Number, digits: int = 3) -> str:
     """A share for reading."""
-    return value if isinstance(value, str) else f"{100 * value:.0f} %"
+    return f"{trace.figure(value if isinstance(value, str) else 100 * value, digits)} %"
 
 
 def next_steps(comparison: Comparison) -> list[tuple[str, str]]:
-    """What to do and the command for it."""
-    cell = comparison.base.cell if comparison.base is not None else None
-    cell = cell or _cell_of_message(comparison) or "NAME"
-    approve = f"reprokit baseline approve FINGERPRINT --cell {cell}"
-    if comparison.verdict.state == "holds":
-        return []
-    if comparison.verdict.state == "no_baseline":
-        return [("If these numbers are right, approve them", approve)]
-    if comparison.verdict.state == "invalid":
-        return []
-    reproduce = "Run twice in this environment and compare: equal means environment, different means logic"
-    return [
-        (reproduce, "reprokit probe"),
-        ("If the new numbers are right, approve them", approve),
-    ]
-
-
-def _cell_of_message(comparison: Comparison) -> str | None:
-    words = comparison.diagnosis.reason.rpartition("--cell ")
-    return words[2].strip() or None if words[1] else None
+    """What to do and the command for it; what `reprokit baseline approve` refuses is not suggested."""
+    state = comparison.verdict.state
+    approve = f"reprokit baseline approve FINGERPRINT --cell {comparison.base.cell or 'NAME'}"
+    steps = []
+    if state == "drifted":
+        reproduce = (
+            "Run again in this environment and compare: equal means environment, different means logic"
+        )
+        steps.append((reproduce, "reprokit probe -o again.json"))
+    if state in ("drifted", "no_baseline") and comparison.unapprovable is None:
+        words = "If the new numbers are right, approve them"
+        steps.append((words if state == "drifted" else "If these numbers are right, approve them", approve))
+    return steps

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from reprokit.cli.baseline import baseline_group
+from reprokit.cli.baseline import approve_in_file, baseline_group
 from reprokit.errors import InvalidInput
 from reprokit.model import canonical
+from reprokit.model.baseline import Baseline
 from reprokit.model.fingerprint import Fingerprint
+from reprokit.model.reading import read
 from tests.compare import builders
 from tests.compare.builders import changed, fingerprint
 
@@ -89,3 +93,51 @@ def test_help_teaches() -> None:
     assert (
         'reprokit baseline approve head.json --cell gpu-h100 --reason "' in invoke("approve", "--help").output
     )
+
+
+def test_another_commit_adds_nothing_and_it_is_said(tmp_path: Path) -> None:
+    head = written(tmp_path / "head.json", fingerprint())
+    invoke("approve", head, "--cell", "cpu")
+    path = Path(".reprokit/baselines/cpu.json")
+    before = path.read_bytes()
+    later = written(tmp_path / "later.json", fingerprint(source__commit="b" * 40, source__dirty=True))
+    assert invoke("approve", later, "--cell", "cpu").output == (
+        f"these numbers in this environment are already approved as approval 0 of cell cpu: {path} is unchanged\n"
+    )
+    assert path.read_bytes() == before
+
+
+def test_a_baseline_that_nobody_could_read_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cpu.json"
+    approve_in_file(path, fingerprint(), "cpu")
+    before = path.read_bytes()
+    monkeypatch.setattr("reprokit.model.reading.MAX_BYTES", len(before) + 1000)
+    with pytest.raises(InvalidInput, match="larger than .* remove old approvals"):
+        approve_in_file(path, fingerprint(cpu__isa="AVX2"), "cpu")
+    assert path.read_bytes() == before
+
+
+def test_another_cell_s_file_is_refused(tmp_path: Path) -> None:
+    approve_in_file(tmp_path / "cpu.json", fingerprint(), "cpu")
+    with pytest.raises(InvalidInput, match="cpu.json: /cell: expected gpu, found cpu"):
+        approve_in_file(tmp_path / "cpu.json", fingerprint(cpu__isa="AVX2"), "gpu")
+
+
+def test_approvals_at_once_do_not_lose_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fcntl")
+    write = canonical.write_file
+
+    def slowly(path: Path, data: bytes) -> None:
+        time.sleep(0.05)  # long enough that whoever does not wait has read the same old file
+        write(path, data)
+
+    monkeypatch.setattr(canonical, "write_file", slowly)
+    path = tmp_path / "cpu.json"
+    heads = [fingerprint(cpu__microcode=str(number)) for number in range(6)]
+    with ThreadPoolExecutor(len(heads)) as pool:
+        done = list(pool.map(lambda head: approve_in_file(path, head, "cpu"), heads))
+    assert sorted(approved.index for approved in done) == list(range(6))
+    assert len(read(path, Baseline).approvals) == 6
+    assert [entry.name for entry in tmp_path.iterdir()] == ["cpu.json"]

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from reprokit.cli.baseline import approve_in_file
 from reprokit.cli.compare import compare_command
-from reprokit.compare.baseline import approve
-from reprokit.errors import InvalidInput
+from reprokit.errors import InvalidInput, NoBaseline
 from reprokit.model import canonical
 from reprokit.model.comparison import Comparison
 from reprokit.model.fingerprint import Fingerprint
@@ -49,7 +49,7 @@ def test_exit_codes(tmp_path: Path, base: str) -> None:
 
 def test_a_baseline_as_base(tmp_path: Path, base: str) -> None:
     path = tmp_path / "baselines" / "cpu.json"
-    approve(path, fingerprint(), "cpu")
+    approve_in_file(path, fingerprint(), "cpu")
     assert invoke(path, base).exit_code == 0
     other = written(tmp_path / "other.json", fingerprint(class_key="gpu: new"))
     done = invoke(path, other)
@@ -87,7 +87,7 @@ def test_a_report_that_cannot_be_written_is_an_error(tmp_path: Path, base: str) 
 
 def test_documents_of_other_kinds_are_refused(tmp_path: Path, base: str) -> None:
     path = tmp_path / "baselines" / "cpu.json"
-    approve(path, fingerprint(), "cpu")
+    approve_in_file(path, fingerprint(), "cpu")
     done = invoke(base, path)
     assert isinstance(done.exception, InvalidInput)
 
@@ -118,7 +118,40 @@ def test_a_cell_without_any_baseline_is_told_how_to_get_one(tmp_path: Path, base
     assert done.returncode == 5
     assert done.stderr == (
         f"reprokit: {path}: nothing is approved for this cell yet; if the numbers of {base} are right, approve "
-        f"them: reprokit baseline approve {base} --cell cpu\n"
+        f"them: reprokit baseline approve {base} --cell cpu --folder {path.parent}\n"
     )
     missing = tmp_path / "typo.json"
     assert isinstance(invoke(missing, base).exception, InvalidInput)
+
+
+def test_where_a_baseline_would_stand_and_where_not(
+    tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    missing = invoke(".reprokit/baselines/cpu.json", base).exception
+    assert isinstance(missing, NoBaseline)
+    assert str(missing).endswith(f"reprokit baseline approve {base} --cell cpu")
+    elsewhere = invoke("my gate/baselines/cpu.json", base).exception
+    assert isinstance(elsewhere, NoBaseline)
+    assert str(elsewhere).endswith("--cell cpu --folder 'my gate/baselines'")
+    assert isinstance(invoke("baselines/my cell.json", base).exception, InvalidInput)
+    for path in ("baselines/cpu.jsn", "baselines/cpu", "cpu.json", "baselines/cells/cpu.json"):
+        error = invoke(path, base).exception
+        assert isinstance(error, InvalidInput)
+        assert "no such file" in str(error)
+
+
+def test_the_head_is_read_before_a_baseline_is_missed(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.json"
+    broken.write_text("{")
+    error = invoke("baselines/cpu.json", broken).exception
+    assert isinstance(error, InvalidInput)
+    assert str(broken) in str(error)
+
+
+def test_what_cannot_be_approved_is_not_suggested(tmp_path: Path) -> None:
+    head = written(tmp_path / "head.json", fingerprint(changed("invariant.gemm", expected=builders.sha("x"))))
+    error = invoke("baselines/cpu.json", head).exception
+    assert isinstance(error, NoBaseline)
+    assert "baseline approve" not in str(error)
+    assert "cannot be approved: invariant.gemm misses its known answer" in str(error)

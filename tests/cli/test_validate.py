@@ -1,5 +1,12 @@
 """`reprokit validate` on the documents that a user may hold."""
 
+import msgspec
+import pytest
+
+from reprokit.compare.baseline import approve
+from reprokit.model import canonical
+from tests.compare import builders
+from tests.compare.builders import fingerprint
 from tests.model.test_reading import HOSTILE
 
 
@@ -50,3 +57,44 @@ def test_a_name_with_control_characters_does_not_reach_the_terminal(run, tmp_pat
     assert done.returncode == 2
     assert "\x1b" not in done.stderr
     assert done.stderr.count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        (
+            {"stages": [*builders.trace(), builders.stage("logits")]},
+            "/stages/14/name: two stages are called logits",
+        ),
+        (
+            {"metrics": [builders.metric(), builders.metric()]},
+            "/metrics/1/name: two metrics are called digits.accuracy",
+        ),
+        ({"logit_hash": builders.sha("another")}, "/logit_hash: expected the hash of the stage `logits`"),
+        (
+            {"metrics": [builders.metric(numbers=[0.9])]},
+            "/metrics/0/values: expected one for each of 5 seeds, found 1",
+        ),
+    ],
+)
+def test_what_compare_would_refuse_is_not_valid(run, tmp_path, changes, problem):
+    path = tmp_path / "x.json"
+    bad = msgspec.to_builtins(fingerprint(**changes))
+    path.write_bytes(canonical.encode(bad))
+    done = run("validate", path)
+    assert done.returncode == 2
+    assert f"{path}: {problem}" in done.stderr
+    baseline = msgspec.to_builtins(approve(None, fingerprint(), "cpu").baseline)
+    baseline["approvals"].append({"reason": None, "fingerprint": bad})
+    path.write_bytes(canonical.encode(canonical.sealed(baseline)))
+    done = run("validate", path)
+    assert done.returncode == 2
+    assert f"{path}: /approvals/1/fingerprint{problem}" in done.stderr
+
+
+def test_a_fingerprint_and_a_baseline_are_valid(run, tmp_path):
+    documents = {"fingerprint": fingerprint(), "baseline": approve(None, fingerprint(), "cpu").baseline}
+    for kind, document in documents.items():
+        path = tmp_path / f"{kind}.json"
+        path.write_bytes(canonical.encode(msgspec.to_builtins(document)))
+        assert run("validate", path).stdout == f"{path}: a valid {kind}\n"

@@ -195,7 +195,7 @@ def fingerprint(
         **environment(),
         "document": "fingerprint",
         "schema_version": 1,
-        "class_key": "cpu: Example CPU, AVX512_CORE, default",
+        "class_key": "cpu: Example CPU, AVX512_CORE, mode default",
         "probe": {
             "name": "lfq",
             "version": 1,
@@ -211,6 +211,7 @@ def fingerprint(
         "metrics": [metric()] if metrics is None else metrics,
         "run": {
             "other_variables": {"count": 3, "sha256": sha("others")},
+            "detail": "private",
             "started": "2026-01-01T00:00:00Z",
             "seconds": 1.0,
             "parts": [],

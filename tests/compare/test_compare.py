@@ -134,6 +134,99 @@ def test_other_version_is_no_baseline_unless_something_drifted() -> None:
     assert held(both, "process").verdict.state == "no_baseline"
 
 
+def followed(*drifted: str, **fields: dict[str, Any]) -> Comparison:
+    """What a second version of the first product of a layer gives, with all that follows from it moved."""
+    names = ("layer0.attention.fp32", "logits", *drifted)
+    moves = {name: {"content": jittered(numbers_of(name), 0.5)} for name in names}
+    version = {"version": 2, "content": jittered(numbers_of("layer0.qkv.fp32"), 0.5)}
+    return held(changed_all({"layer0.qkv.fp32": version, **moves, **fields}))
+
+
+def test_what_only_follows_another_version_has_no_baseline_either() -> None:
+    found = followed()
+    assert found.verdict.state == "no_baseline"
+    names = ("layer0.qkv.fp32", "layer0.attention.fp32", "logits")
+    assert [row(found, name).difference for name in names] == ["unapproved"] * 3
+    assert "logits follows a stage of another version" in reasons(found, 2)
+
+
+def test_what_moves_beside_another_version_has_drifted() -> None:
+    assert followed("kernel.gemm.fp32").verdict.state == "drifted"
+    other = followed("weights.head")  # the logits consume it too
+    assert row(other, "logits").difference == "drifted"
+    nan = [math.nan, *numbers_of("logits")[1:]]
+    assert followed(logits={"content": nan}).verdict.state == "drifted"
+
+
+def test_a_trace_of_other_versions_alone_has_no_baseline() -> None:
+    assert held([one | {"version": 2} for one in builders.trace()]).verdict.state == "no_baseline"
+
+
+def test_inputs_in_a_circle_end() -> None:
+    circle = [builders.stage("a", inputs=["b"]), builders.stage("b", inputs=["a"])]
+    head = [one | {"sha256": builders.sha(one["name"])} for one in circle]
+    found = compare(fingerprint([*builders.trace(), *circle]), fingerprint([*builders.trace(), *head]))
+    assert found.verdict.state == "drifted"
+
+
+def test_metrics_of_another_version_have_no_baseline() -> None:
+    metrics = [builders.metric(numbers=[0.951, 0.944, 0.957, 0.949, 0.953])]
+    stages = changed("metrics.digits.losses", version=2, sha256=builders.sha("new"))
+    assert held(stages, metrics=metrics).verdict.state == "no_baseline"
+    assert held(metrics=metrics).verdict.state == "drifted"
+
+
+def test_without_any_metric_nothing_says_that_the_conclusion_holds() -> None:
+    base = fingerprint(metrics=[])
+    assert compare(base, base).verdict.level == "bit"
+    for metrics in ([], [builders.metric()]):
+        found = compare(base, fingerprint(moved("kernel.gemm.fp32", 1e-7), metrics=metrics), "conclusion")
+        assert levels(found) == [False, False, False]
+        assert "there is no metric: nothing says that the conclusion holds" in reasons(found, 2)
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        (None, "has no bound in the head"),
+        ({"ratio": 1.5, "holds": True}, "breaks its bound: its error is 1.5 times"),
+        ({"ratio": 0.5, "holds": False}, "breaks its bound"),
+        ({"ratio": "float:nan", "holds": True}, "breaks its bound: its error is NaN times"),
+    ],
+)
+def test_a_bound_cannot_vanish_or_lie(bound: dict[str, Any] | None, words: str) -> None:
+    base = fingerprint(changed("kernel.gemm.fp32", bound={"ratio": 1.0, "holds": True}))
+    assert compare(base, base).verdict.state == "holds"
+    found = compare(base, fingerprint(changed("kernel.gemm.fp32", bound=bound)), "conclusion")
+    assert found.verdict.level == "none"
+    assert words in reasons(found, 2)
+
+
+def test_a_nan_is_new_where_the_base_has_no_sketch() -> None:
+    base = fingerprint(changed("kernel.gemm.fp32", sketch=None))
+    head = fingerprint(changed("kernel.gemm.fp32", content=[math.nan, *numbers_of("kernel.gemm.fp32")[1:]]))
+    found = compare(base, head, "conclusion")
+    assert levels(found) == [False, False, False]
+    assert "has 1 NaN and 0 infinite elements, the base 0 and 0" in reasons(found, 2)
+
+
+def test_normal_random_numbers_are_held_to_their_tolerance_in_words() -> None:
+    stages = [*builders.trace(), builders.stage("rng.torch_normal", "rng")]
+    far = jittered(numbers_of("rng.torch_normal"), 1e-3)
+    head = [*builders.trace(), builders.stage("rng.torch_normal", "rng", far)]
+    found = compare(fingerprint(stages), fingerprint(head), "process")
+    assert reasons(found, 1).startswith("rng.torch_normal is off by 0.001")
+    assert "relative, 2e-06 was allowed" in reasons(found, 1)
+
+
+def test_codes_that_cannot_be_compared_are_not_within_any_share() -> None:
+    found = held(changed("layer0.mlp_in.codes.fp8", content=[1.0] * 100), "process")
+    error = row(found, "layer0.mlp_in.codes.fp8").error
+    assert error is not None
+    assert (error.share, error.within) == ("float:inf", False)
+    assert "layer0.mlp_in.codes.fp8 is infinitely far off" in reasons(found, 1)
+
+
 def test_swapped_order_of_stages_is_no_difference() -> None:
     assert held(builders.trace()[::-1]).verdict.state == "holds"
 
@@ -144,7 +237,11 @@ def test_a_blind_stage_counts_for_no_level_and_is_shown() -> None:
     )
     assert found.verdict.state == "holds"
     assert row(found, "kernel.gemm.fp32").state == "blind"
-    assert sum("blind" in warning for warning in found.warnings) == 2
+    assert row(found, "kernel.gemm.fp32").difference == "blind"
+    assert found.warnings == [
+        "only blind stages differ: kernel.gemm.fp32",
+        "1 stage counted in the base and is blind in the head: kernel.gemm.fp32",
+    ]
 
 
 def test_nothing_that_counts_is_no_pass() -> None:
@@ -257,8 +354,10 @@ def test_another_probe_is_invalid(path: str, value: str) -> None:
     assert value in found.diagnosis.reason
 
 
-def test_another_version_of_the_probe_alone_is_fine() -> None:
-    assert held(probe__version=2).verdict.state == "holds"
+def test_another_version_of_the_probe_alone_is_fine_and_said() -> None:
+    found = held(probe__version=2)
+    assert found.verdict.state == "holds"
+    assert found.warnings == ["the probe is of another version: 1 and 2"]
 
 
 def test_another_seed_keeps_the_conclusion_alone() -> None:
@@ -304,7 +403,9 @@ def test_sketches_that_overflow_are_written_as_tags() -> None:
 def test_traces_that_contradict_themselves_are_refused() -> None:
     with pytest.raises(InvalidInput, match="two stages are called logits"):
         held([*builders.trace(), builders.stage("logits")])
-    with pytest.raises(InvalidInput, match="two metrics"):
+    with pytest.raises(InvalidInput, match="head: /metrics/1/name: two metrics"):
         held(metrics=[builders.metric(), builders.metric()])
     with pytest.raises(InvalidInput, match="logit_hash"):
         held(logit_hash=builders.sha("another"))
+    with pytest.raises(InvalidInput, match="head: /metrics/0/values: expected one for each of 5 seeds"):
+        held(metrics=[builders.metric(numbers=[0.9])])

@@ -12,27 +12,41 @@ from tests.compare import builders
 from tests.compare.builders import changed, changed_all, fingerprint, jittered, moved, numbers_of
 
 OTHER = builders.sha("other")
+GPU: dict[str, Any] = {"probe__device": "cuda", "class_key": "cuda: NVIDIA H200, 132 SMs, mode default"}
 
 
 def diagnosis(stages: list[dict[str, Any]] | None = None, **head: Any) -> Diagnosis:
     return compare(fingerprint(), fingerprint(stages, **head)).diagnosis
 
 
+def on_gpu(stages: list[dict[str, Any]] | None = None, **head: Any) -> Diagnosis:
+    return compare(fingerprint(**GPU), fingerprint(stages, **GPU, **head)).diagnosis
+
+
 def test_only_a_driver_is_not_the_change_s_fault() -> None:
-    found = diagnosis(moved("kernel.gemm.fp32"), driver__version="580.1", source__commit="b" * 40)
+    found = on_gpu(moved("kernel.gemm.fp32"), driver__version="580.1", source__commit="b" * 40)
     assert (found.class_, found.caused_by_change) == ("environment", "no")
     assert "driver.version unset → 580.1" in found.reason
 
 
 @pytest.mark.parametrize("also", [{"variables__MKL_CBWR": "COMPATIBLE"}, {"source__probe_sha256": OTHER}])
 def test_a_driver_and_something_of_ours_is_possible(also: dict[str, str]) -> None:
-    found = diagnosis(moved("kernel.gemm.fp32"), driver__version="580.1", **also)
+    found = on_gpu(moved("kernel.gemm.fp32"), driver__version="580.1", **also)
     assert (found.class_, found.caused_by_change) == ("environment", "possible")
 
 
 def test_only_the_code_differs() -> None:
-    found = diagnosis(moved("kernel.gemm.fp32"), source__commit="b" * 40)
-    assert (found.class_, found.caused_by_change) == ("code", "yes")
+    for field, value in (("source__probe_sha256", OTHER), ("source__reprokit", "0.2.0")):
+        found = diagnosis(moved("kernel.gemm.fp32"), source__commit="b" * 40, **{field: value})
+        assert (found.class_, found.caused_by_change) == ("code", "yes")
+
+
+def test_a_commit_by_itself_changes_no_number() -> None:
+    found = diagnosis(moved("kernel.gemm.fp32"), source__commit="b" * 40, source__dirty=True)
+    assert (found.class_, found.caused_by_change) == ("unexplained", "possible")
+    missed = diagnosis(changed("invariant.gemm", sha256=OTHER), source__commit="b" * 40)
+    assert (missed.class_, missed.caused_by_change) == ("environment", "no")
+    assert "broken kernel or machine" in missed.reason
 
 
 def test_data_come_before_everything_but_instability() -> None:
@@ -44,9 +58,11 @@ def test_data_come_before_everything_but_instability() -> None:
             "kernel.gemm.fp32": {"content": jittered(numbers_of("kernel.gemm.fp32"), 1e-7)},
         }
     )
-    found = diagnosis(stages, source__commit="b" * 40)
+    found = diagnosis(stages, source__probe_sha256=OTHER)
     assert (found.class_, found.first_stage, found.caused_by_change) == ("data", "data.tokens", "yes")
-    assert diagnosis(stages, variables__MKL_CBWR="COMPATIBLE").caused_by_change == "possible"
+    assert diagnosis(stages, source__commit="b" * 40).caused_by_change == "possible"
+    mixed = diagnosis(stages, source__probe_sha256=OTHER, variables__MKL_CBWR="COMPATIBLE")
+    assert mixed.caused_by_change == "possible"
 
 
 def test_weights() -> None:
@@ -96,7 +112,7 @@ def test_nothing_recorded_differs() -> None:
 def test_classes_of_kernels_come_first() -> None:
     names = ("layer0.qkv.fp32", "layer0.attention.fp32", "kernel.softmax.fp32", "kernel.gelu.fp32")
     stages = changed_all({name: {"content": jittered(numbers_of(name), 1e-7)} for name in names})
-    assert diagnosis(stages, driver__version="5").operators == ["elementwise", "softmax", "gemm"]
+    assert diagnosis(stages, variables__MKL_CBWR="COMPATIBLE").operators == ["elementwise", "softmax", "gemm"]
 
 
 def test_a_changed_environment_without_moved_numbers_is_no_diagnosis() -> None:
@@ -104,3 +120,60 @@ def test_a_changed_environment_without_moved_numbers_is_no_diagnosis() -> None:
     assert found.diagnosis.class_ is None
     assert found.verdict.state == "holds"
     assert found.environment[0].field == "driver.version"
+
+
+def test_a_driver_upgrade_with_all_that_follows_is_not_the_change_s_fault() -> None:
+    def machine(version: str, path: str, build_id: str) -> dict[str, Any]:
+        library = {"path": "x", "version": version, "build_id": build_id, "sha256": None}
+        names = ("libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1")
+        return GPU | {
+            "driver__version": version,
+            "driver__cuda_api": version[:2],
+            "driver__libcuda_version": version,
+            "driver__libcuda_path": path,
+            "gpus": [builders.gpu(vbios=version)],
+            "libraries": {name: library for name in names},
+        }
+
+    base = fingerprint(**machine("570.1", "libcuda.so.1", "aa"))
+    head = fingerprint(moved("kernel.gemm.fp32"), **machine("580.1", "libcuda.so.2", "bb"))
+    found = compare(base, head)
+    assert len(found.environment) == 11
+    assert all(change.external for change in found.environment)
+    assert (found.diagnosis.class_, found.diagnosis.caused_by_change) == ("environment", "no")
+    assert found.environment[0].field == "driver.version"
+
+
+def test_a_driver_cannot_explain_drift_on_a_cpu() -> None:
+    found = diagnosis(moved("kernel.gemm.fp32"), driver__version="580.1", gpus=[builders.gpu()])
+    assert found.class_ == "unexplained"
+
+
+def test_a_broken_bound_without_a_difference_is_no_chance() -> None:
+    broken = builders.stage("kernel.more", bound={"ratio": 7.0, "holds": False})
+    head = fingerprint([*builders.trace(), broken])
+    new = compare(fingerprint(), head).diagnosis
+    assert (new.class_, new.first_stage) == ("environment", "kernel.more")
+    assert "kernel.more breaks its bound" in new.reason
+    assert "first stage that differs" not in new.reason
+    both = compare(head, head).diagnosis
+    assert (both.class_, both.caused_by_change) == ("environment", "no")
+    assert "the base has the same fault" in both.reason
+
+
+def test_what_starts_behind_a_blind_stage_is_no_chance() -> None:
+    base = [*builders.trace(), builders.stage("kernel.behind", inputs=["kernel.gelu.fp32"])]
+    head = [
+        one | {"sha256": OTHER} if "gelu" in one["name"] or "behind" in one["name"] else one for one in base
+    ]
+    blind = [
+        [one | {"state": "blind"} if "gelu" in one["name"] else one for one in side] for side in (base, head)
+    ]
+    found = compare(*map(fingerprint, blind)).diagnosis
+    assert (found.class_, found.first_stage) == ("unexplained", "kernel.behind")
+
+
+def test_only_stages_of_another_version_are_the_code_s() -> None:
+    found = diagnosis(changed("kernel.gemm.fp32", version=2), source__probe_sha256=OTHER)
+    assert (found.class_, found.caused_by_change) == ("code", "yes")
+    assert "kernel.gemm.fp32" in found.reason

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, get_args, get_origin
 
+import msgspec
 import pytest
 
-from reprokit.compare import compare
-from reprokit.compare.environment import flatten
-from reprokit.compare.rules import RULES, find
+from reprokit.compare import compare, environment
+from reprokit.compare.environment import SECTIONS, flatten
+from reprokit.compare.rules import RULES, find, matches
 from reprokit.model.comparison import FieldChange
+from reprokit.model.environment import Environment
 from tests.compare import builders
 from tests.compare.builders import fingerprint, moved
 
@@ -152,10 +155,11 @@ def test_true_and_one_are_different_values() -> None:
     assert [(change.base, change.head) for change in found] == [(False, True)]
 
 
-def test_gpu_fields_matter_less_on_a_cpu() -> None:
+def test_gpu_fields_explain_nothing_on_a_cpu() -> None:
     stages = moved("kernel.gemm.fp32")
     on_cpu = changes(stages, driver__version="580.1")
-    assert on_cpu[0].relevance == "possible"
+    assert on_cpu[0].relevance == "unlikely"
+    assert "ran on the cpu" in on_cpu[0].reason
     base = fingerprint(probe__device="cuda")
     on_gpu = compare(base, fingerprint(stages, probe__device="cuda", driver__version="580.1")).environment
     assert on_gpu[0].relevance == "likely"
@@ -165,8 +169,120 @@ def test_gpu_fields_matter_less_on_a_cpu() -> None:
 def test_every_rule_can_be_reached() -> None:
     """A rule behind a wider pattern would be dead."""
     for place, rule in enumerate(RULES):
-        example = rule.pattern.replace("gpus?*", "gpus[0]").replace('libraries?"', 'libraries["')
-        example = (
-            example.replace("packages?*", 'packages["x.y"]').replace("lib?omp", "libiomp").replace("*", "x")
-        )
+        example = rule.pattern.replace("gpus?*", "gpus[0]").replace('?"', '["')
+        example = example.replace("packages?*", 'packages["x.y"]').replace("*", "x")
         assert find(example)[0] == place, rule.pattern
+
+
+def leaves(kind: Any, path: str) -> Iterator[str]:
+    """Every field of a model by its dotted path, with an example for each key or index."""
+    if get_origin(kind) is dict:
+        yield from leaves(get_args(kind)[1], f'{path}["x.y"]')
+    elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        for field in msgspec.structs.fields(kind):
+            yield from leaves(field.type, f"{path}.{field.encode_name}")
+    elif structures := [one for one in get_args(kind) if _has_structure(one)]:
+        inner = f"{path}[0]" if get_origin(kind) is list else path
+        for one in structures:
+            yield from leaves(one, inner)
+    else:
+        yield path
+
+
+def _has_structure(kind: Any) -> bool:
+    return (
+        get_origin(kind) is dict
+        or (isinstance(kind, type) and issubclass(kind, msgspec.Struct))
+        or any(_has_structure(one) for one in get_args(kind))
+    )
+
+
+def test_every_field_has_a_rule_of_its_section() -> None:
+    kinds = {field.encode_name: field.type for field in msgspec.structs.fields(Environment)}
+    paths = [path for name in SECTIONS if name != "seeds" for path in leaves(kinds[name], name)]
+    assert len(paths) > 120
+    assert {"torch.cuda_build", "gpus[0].ecc.current", 'libraries["x.y"].build_id'} <= set(paths)
+    without = [path for path in paths if (rule := find(path)[1]) is None or rule.pattern.startswith("*")]
+    assert without == []
+
+
+@pytest.mark.parametrize(
+    ("field", "pattern"),
+    [
+        ('libraries["libomp.so.5"].build_id', 'libraries?"*libomp*'),
+        ('libraries["libiomp5.so"].build_id', 'libraries?"*libiomp*'),
+        ('libraries["numpy.libs/libgomp.so.1"].build_id', 'libraries?"*libgomp*'),
+        ('libraries["numpy/_multiarray_umath.so"].build_id', 'libraries?"numpy/*'),
+        ('libraries["libnvidia-ptxjitcompiler.so.1"].version', 'libraries?"libnvidia-*'),
+        ('libraries["libcuda.so.1"].build_id', 'libraries?"libcuda.so*'),
+    ],
+)
+def test_libraries_are_known_wherever_they_lie(field: str, pattern: str) -> None:
+    rule = find(field)[1]
+    assert rule is not None
+    assert rule.pattern == pattern
+
+
+def test_no_rule_follows_from_itself() -> None:
+    """What would recur for ever, and whose a field is could not be said."""
+    causes = {
+        rule.pattern: {
+            other.pattern
+            for other in RULES
+            for cause in rule.causes
+            if matches(other.pattern.replace("*", "x"), cause)
+        }
+        for rule in RULES
+    }
+    while leaves := {pattern for pattern, behind in causes.items() if not behind & set(causes)}:
+        causes = {pattern: behind for pattern, behind in causes.items() if pattern not in leaves}
+    assert causes == {}
+
+
+def test_another_processor_stands_before_all_that_follows_from_it() -> None:
+    found = changes(
+        moved("kernel.softmax.fp32"),
+        cpu__model="Other CPU",
+        cpu__isa="AVX2",
+        torch__cpu_capability="AVX2",
+        torch__build__config_sha256=builders.sha("build"),
+        torch__mkl_cbwr="AVX2",
+        numpy__blas__core="Haswell",
+    )
+    assert fields(found)[:3] == ["cpu.model", "cpu.isa", "torch.cpu_capability"]
+    assert all(change.external for change in found)
+
+
+def test_modules_of_numpy_follow_from_numpy() -> None:
+    modules = {
+        f"numpy/{name}.so": {"path": f"numpy/{name}.so", "version": None, "build_id": None, "sha256": None}
+        for name in ("_umath", "_generator")
+    }
+    base = fingerprint(libraries=modules)
+    newer = {name: library | {"build_id": "cc"} for name, library in modules.items()}
+    head = fingerprint(moved("kernel.numpy_matmul.fp32"), libraries=newer, packages__numpy="2.2.6")
+    assert fields(compare(base, head).environment)[0] == "packages.numpy"
+
+
+def test_a_huge_environment_costs_few_matches(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = {"path": "x", "version": None, "sha256": None}
+    names = [f"{('libtorch', 'libmkl', 'numpy/m')[number % 3]}{number}.so" for number in range(1900)]
+    sides = [
+        fingerprint(
+            libraries={name: library | {"build_id": build_id} for name in names},
+            packages={f"package-{number}": build_id for number in range(4900)} | {"torch": build_id},
+            torch__cpu_capability=build_id,
+        )
+        for build_id in ("aa", "bb")
+    ]
+    calls = 0
+
+    def counted(field: str, pattern: str) -> bool:
+        nonlocal calls
+        calls += 1
+        return matches(field, pattern)
+
+    monkeypatch.setattr(environment, "matches", counted)
+    found = compare(*sides).environment
+    assert len(found) == 1900 + 4900 + 2
+    assert 0 < calls <= 8 * len(found)  # eight patterns, each held once against each field

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reprokit.compare import compare
 from reprokit.compare.sketches import UNCERTAINTY, distance
-from reprokit.model.trace import Stage
+from reprokit.model.trace import Sketch, Stage
 from tests.compare import builders
 
 
@@ -141,3 +142,68 @@ def test_flipped_codes_are_counted() -> None:
 
 def test_no_sketch_no_distance() -> None:
     assert distance(made([1.0]), made([2.0], sketch=None)) is None
+
+
+FINITE = st.one_of(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from([1e154, 1e155, -1.7e308, 1.7e308, 5e-324]),
+)
+ANY_NUMBER = st.one_of(FINITE, st.sampled_from(["float:nan", "float:inf", "float:-inf"]))
+WHOLE = st.one_of(st.integers(0, 200), st.just(2**53))
+SKETCHES = st.fixed_dictionaries(
+    {
+        "numel": WHOLE,
+        "norm": ANY_NUMBER,
+        "minimum": st.none(),
+        "maximum": st.none(),
+        "nan": st.integers(0, 1),
+        "infinite": st.integers(0, 1),
+        "samples": st.lists(ANY_NUMBER, max_size=3),
+        "buckets": st.one_of(st.just([]), st.lists(FINITE, min_size=64, max_size=64)),
+    }
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(base=SKETCHES, head=SKETCHES, like=st.booleans(), codes=st.booleans())
+def test_no_sketch_raises_and_what_is_not_finite_is_not_within(
+    base: dict[str, object], head: dict[str, object], like: bool, codes: bool
+) -> None:
+    if like:  # else most pairs differ in their counts alone
+        head = head | {key: base[key] for key in ("numel", "nan", "infinite")}
+    fields = {"operator": "quantize", "dtype": "uint8"} if codes else {}
+    sides = [
+        builders.fingerprint(
+            [builders.stage("kernel.x", sha256=builders.sha(side), **{"sketch": sketch, **fields})]
+        )
+        for side, sketch in enumerate((base, head))
+    ]
+    found = distance(sides[0].stages[0], sides[1].stages[0])
+    assert found is not None
+    (stage,) = compare(*sides).stages
+    assert stage.error is not None
+    assert found.relative == found.relative
+    if not math.isfinite(found.relative if found.share is None else found.share):
+        assert not stage.error.within
+    assert not (stage.error.within and found.largest == math.inf)
+
+
+def test_buckets_that_overflow_are_infinitely_far_or_counted() -> None:
+    numbers = builders.values(5)
+    for largest, relative in ((1e200, False), (1.7e308, True), (math.inf, True), (math.nan, True)):
+        head = made(numbers, sketch=builders.sketch(numbers) | {"buckets": [largest] * 64})
+        found = distance(made(numbers), head)
+        assert found is not None
+        assert (found.relative == math.inf) is relative
+        codes = {"operator": "quantize", "dtype": "uint8"}
+        counted = distance(made(numbers, **codes), msgspec.structs.replace(head, **codes))  # type: ignore[arg-type]
+        assert counted is not None
+        assert counted.flipped == len(numbers)
+
+
+@pytest.mark.parametrize("numel", [2**53 + 1, 10**400, -1])
+def test_counts_that_no_float_holds_are_refused(numel: int) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(builders.sketch([1.0]) | {"numel": numel}, Sketch)
+    with pytest.raises(msgspec.ValidationError):
+        made([1.0], shape=[numel])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -31,7 +30,7 @@ def test_the_first_line_says_state_and_blame(render: object, drifted: Comparison
     assert callable(render)
     first = render(drifted).splitlines()[0]
     assert "✗ drifted: this change may have caused it" in first
-    external = compare(fingerprint(), fingerprint(moved("kernel.softmax.fp32"), driver__version="580.1"))
+    external = compare(fingerprint(), fingerprint(moved("kernel.softmax.fp32"), cpu__isa="AVX2"))
     assert "this change cannot have caused it" in render(external).splitlines()[0]
     assert render(compare(fingerprint(), fingerprint())).splitlines()[0].endswith("✓ holds")
     process = compare(fingerprint(), fingerprint(moved("kernel.softmax.fp32")), "process")
@@ -93,13 +92,17 @@ def test_many_stages_are_folded_kernels_first() -> None:
 
 
 @pytest.mark.parametrize("render", [text, markdown])
-def test_states_that_need_other_words(render: object, tmp_path: Path) -> None:
+def test_states_that_need_other_words(render: object) -> None:
     assert callable(render)
-    baseline = approve(tmp_path / "cpu.json", fingerprint(), "cpu").baseline
+    baseline = approve(None, fingerprint(), "cpu").baseline
     unknown = render(compare(baseline, fingerprint(class_key="gpu: new")))
     assert "? no baseline: nothing is approved for this hardware yet" in unknown
     assert "reprokit baseline approve FINGERPRINT --cell cpu" in unknown
     assert "drifted" not in unknown
+    quick = render(compare(baseline, fingerprint(probe__profile="quick")))
+    assert "? no baseline: nothing is approved for this way of running yet" in quick
+    assert "profile quick" in quick
+    assert "reprokit baseline approve FINGERPRINT --cell cpu" in quick
     version = render(compare(baseline, fingerprint(changed("kernel.gemm.fp32", version=2))))
     assert "? no baseline: nothing is approved for this stage yet" in version
     invalid = render(compare(baseline.approvals[0].fingerprint, fingerprint(probe__profile="quick")))
@@ -125,7 +128,7 @@ def test_every_kind_of_stage_can_be_shown(render: object) -> None:
     )
     stages = [one for one in stages if one["name"] != "kernel.numpy_matmul.fp32"]
     shown = render(compare(fingerprint(), fingerprint(stages, metrics=[])))
-    for words in ("codes flipped", "must be equal", "unstable", "other_version", "gone", "inf", "missing"):
+    for words in ("codes flipped", "must be equal", "unstable", "other_version", "gone", "∞", "missing"):
         assert words in shown, words
 
 
@@ -146,3 +149,61 @@ def test_a_hostile_document_stays_words() -> None:
     rows = [line for line in page.splitlines() if line.startswith("| ") and "evil" in line]
     assert rows
     assert all(row.count("|") == 5 for row in rows)
+
+
+@pytest.mark.parametrize("render", [text, markdown])
+def test_blind_differences_are_never_silent(render: object) -> None:
+    assert callable(render)
+    blind = {"kernel.gelu.fp32": {"state": "blind", "content": builders.values(1)}}
+    shown = render(compare(fingerprint(), fingerprint(changed_all(blind))))
+    assert "1 of 14 stages differ, all of them blind, which proves nothing" in shown
+    assert "No number differs" not in shown
+    assert "Only blind stages differ, which proves nothing: kernel.gelu.fp32." in shown
+    assert "only blind stages differ: kernel.gelu.fp32" in shown
+    assert "1 stage counted in the base and is blind in the head: kernel.gelu.fp32" in shown
+    both = changed_all({**blind, "kernel.gemm.fp32": {"content": builders.values(2)}})
+    shown = render(compare(fingerprint(), fingerprint(both)))
+    assert "2 of 14 stages differ, 1 of them blind, which proves nothing" in shown
+    assert "1 blind stage differs, which proves nothing: kernel.gelu.fp32" in shown
+
+
+@pytest.mark.parametrize("render", [text, markdown])
+@pytest.mark.parametrize("hardware", ["cpu: Example CPU, AVX512_CORE, mode default", "cpu: another"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"expected": builders.sha("right")},
+        {"bound": {"ratio": 2.0, "holds": False}},
+        {"state": "unstable"},
+    ],
+)
+def test_what_approve_refuses_is_not_suggested(
+    render: object, hardware: str, fields: dict[str, object]
+) -> None:
+    assert callable(render)
+    baseline = approve(None, fingerprint(), "cpu").baseline
+    head = fingerprint(changed("kernel.gemm.fp32", **fields), class_key=hardware)
+    assert "baseline approve" not in render(compare(baseline, head))
+
+
+def test_the_next_command_can_be_run(drifted: Comparison) -> None:
+    assert "reprokit probe -o again.json\n" in text(drifted)
+
+
+def test_infinity_is_a_word_and_no_tag() -> None:
+    content = {"kernel.gemm.fp32": {"content": builders.values(1, 20)}}
+    bound = {"kernel.gelu.fp32": {"bound": {"ratio": "float:inf", "holds": False}}}
+    found = compare(fingerprint(), fingerprint(changed_all({**content, **bound})))
+    for shown in (text(found), markdown(found)):
+        assert "float:" not in shown
+        assert "kernel.gemm.fp32 is infinitely far off" in shown
+        assert "its error is ∞ times what rounding allows" in shown
+
+
+def test_shares_and_counts_stay_apart() -> None:
+    codes = [float(i % 7) for i in range(builders.COUNT)]
+    few = [code + (i in (5, 100)) for i, code in enumerate(codes)]
+    shown = text(compare(fingerprint(), fingerprint(changed("layer0.mlp_in.codes.fp8", content=few))))
+    (line,) = [line for line in shown.splitlines() if "of the codes flipped" in line]
+    assert "0.391 % of the codes flipped" in line
+    assert "✓ within 100 %" in line

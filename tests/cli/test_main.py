@@ -52,7 +52,7 @@ def test_unknown_commands_and_options_are_usage_errors(run):
 def test_an_error_is_one_line_and_debug_shows_where(run, tmp_path):
     done = run("compare", tmp_path / "a.json", tmp_path / "b.json")
     assert done.returncode == 2
-    assert done.stderr == f"reprokit: {tmp_path / 'a.json'}: no such file\n"
+    assert done.stderr == f"reprokit: {tmp_path / 'b.json'}: no such file\n"
     assert "Traceback" in run("--debug", "compare", tmp_path / "a.json", tmp_path / "b.json").stderr
 
 

@@ -74,7 +74,10 @@ def main() -> NoReturn:
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = _report("interrupted", INTERRUPTED, debug)
-    except BrokenPipeError:
+    except (
+        BrokenPipeError,
+        SystemExit,
+    ):  # click meets a closed pipe by exiting with 1, which is a verdict here
         code = _give_up_output()
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""

@@ -60,7 +60,8 @@ def compare_command(base: str, head: str, level: Level, form: str, output: str |
     else:
         _write(output, report)
         click.echo(_summary(comparison, output))
-    raise SystemExit(EXIT_CODES[comparison.verdict.state])
+    # by click's own way out, so that an exit code of 1 can only be this verdict
+    click.get_current_context().exit(EXIT_CODES[comparison.verdict.state])
 
 
 def _require_baseline(base: str, head: str, measured: Fingerprint) -> None:

@@ -125,6 +125,8 @@ def _warnings(base: Fingerprint, head: Fingerprint, found: Difference) -> list[s
         warnings.append(f"the hardware is of another class: {base.class_key} and {head.class_key}")
     if base.probe.version != head.probe.version:
         warnings.append(f"the probe is of another version: {base.probe.version} and {head.probe.version}")
+    if base.run.detail != head.run.detail:
+        warnings.append("only one side was recorded with --detail full: what that adds is not compared")
     new = [stage for stage in found.stages if stage.comparison.state == "new"]
     groups = {
         "{stages} counted in the base and {are} blind in the head": [

@@ -149,6 +149,20 @@ def test_torch_that_cannot_be_imported_any_more() -> None:
     assert all(change.head is None for change in found)
 
 
+def test_what_only_full_detail_shows_is_no_change() -> None:
+    private = {"packages": {"numpy": "2.4.6"}, "variables": {"LD_X": "sha256:0"}, "run__detail": "private"}
+    full = {
+        "packages": {"numpy": "2.2.6", "attrs": "1"},
+        "variables": {"LD_X": "/opt/x"},
+        "run__detail": "full",
+    }
+    found = compare(fingerprint(**private), fingerprint(**full))
+    assert fields(found.environment) == ["packages.numpy"]
+    assert any("only one side was recorded with --detail full" in warning for warning in found.warnings)
+    again = compare(fingerprint(**private), fingerprint(**{**full, "run__detail": "private"}))
+    assert set(fields(again.environment)) == {"packages.numpy", "packages.attrs", "variables.LD_X"}
+
+
 def test_true_and_one_are_different_values() -> None:
     base = fingerprint(torch__flush_denormal=False)
     found = compare(base, fingerprint(torch__flush_denormal=True)).environment

@@ -131,7 +131,10 @@ def _import_torch() -> Any:
         import numpy  # noqa: F401
         import torch
     except ModuleNotFoundError as error:
-        raise CannotRun(f"{sys.executable} has no {error.name}; the probe needs torch and numpy") from error
+        raise CannotRun(
+            f"{sys.executable} has no {error.name}; the probe needs torch and numpy: "
+            "install reprokit-ci[probe], or install reprokit beside the torch that you use"
+        ) from error
     except ImportError as error:
         raise CannotRun(f"{sys.executable} cannot import torch and numpy: {error}") from error
     if not chosen:  # OpenMP has read it; what the fingerprint calls requested stays what the user set

@@ -22,18 +22,6 @@ class ProbeFailed(ReprokitError):
     exit_code = 3
 
 
-class ServiceFailed(ReprokitError):
-    """A service outside (registry, GitHub) failed."""
-
-    exit_code = 4
-
-
-class NoBaseline(ReprokitError):
-    """Nothing approved stands for this class of hardware."""
-
-    exit_code = 5
-
-
 def one_line(message: str) -> str:
     """`message` on one line, with nothing in it that a terminal would obey."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)

@@ -49,13 +49,31 @@ def approve_command(fingerprint: str, cell: str, reason: str | None, folder: str
     from reprokit.model.reading import read
 
     path = Path(folder, f"{check_cell(cell)}.json")
-    approved = approve_in_file(path, read(fingerprint, Fingerprint), cell, reason)
+    measured = read(fingerprint, Fingerprint)
+    approved = approve_in_file(path, measured, cell, reason)
+    for warning in _unlike_others(approved, measured):
+        click.echo(f"warning: {warning}", err=True)
     what = f"approval {approved.index} of cell {cell}"
     click.echo(
         f"these numbers in this environment are already approved as {what}: {path} is unchanged"
         if approved.already
         else f"added {what} to {path}"
     )
+
+
+def _unlike_others(approved: Approved, measured: Fingerprint) -> Iterator[str]:
+    """What a person may have approved by mistake: nothing else in the cell is like it."""
+    others = [
+        approval.fingerprint
+        for index, approval in enumerate(approved.baseline.approvals)
+        if index != approved.index
+    ]
+    for name, value, known in (
+        ("seed", measured.seeds.base, {str(other.seeds.base) for other in others}),
+        ("class of hardware", measured.class_key, {other.class_key for other in others}),
+    ):
+        if known and str(value) not in known:
+            yield f"its {name} is {value}, that of all other approvals of this cell {', '.join(sorted(known))}"
 
 
 def approve_in_file(path: Path, fingerprint: Fingerprint, cell: str, reason: str | None = None) -> Approved:
@@ -76,6 +94,7 @@ def approve_in_file(path: Path, fingerprint: Fingerprint, cell: str, reason: str
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path.parent):
+            _refuse_twin(path)
             before = reading.read(path, Baseline) if path.exists() else None
             try:
                 approved = approve(before, fingerprint, cell, reason)
@@ -92,6 +111,15 @@ def approve_in_file(path: Path, fingerprint: Fingerprint, cell: str, reason: str
     except OSError as error:
         raise InvalidInput(f"{path}: cannot be written: {error.strerror}") from error
     return approved
+
+
+def _refuse_twin(path: Path) -> None:
+    """Names that differ in case alone are one file on some systems and two on others."""
+    from reprokit.errors import InvalidInput
+
+    for other in path.parent.glob("*.json"):
+        if other.name != path.name and other.name.lower() == path.name.lower():
+            raise InvalidInput(f"{path}: there is {other.name} already, which differs only in case")
 
 
 @contextmanager
@@ -136,7 +164,9 @@ def show_command(names: tuple[str, ...], folder: str) -> None:
         )
         return
     rows = [row for path in paths for row in _rows(read(path, Baseline))]
-    click.echo("\n".join(table(("cell", "#", "class", "environment", "logits", "reason"), rows)))
+    click.echo(
+        "\n".join(table(("cell", "#", "class", "profile", "seed", "environment", "logits", "reason"), rows))
+    )
 
 
 def _paths(names: tuple[str, ...], folder: str) -> Iterator[Path]:
@@ -158,7 +188,9 @@ def _rows(baseline: Baseline) -> Iterator[tuple[str, ...]]:
         yield (
             baseline.cell,
             str(index),
-            plain(approval.fingerprint.class_key, 60),
+            plain(approval.fingerprint.class_key, 80),
+            approval.fingerprint.probe.profile,
+            str(approval.fingerprint.seeds.base),
             plain(_environment(approval), 90),
             logits,
             plain(approval.reason or "", 60),
@@ -175,4 +207,5 @@ def _environment(approval: Approval) -> str:
         "cpu": torch.cpu_capability if torch else None,
         "driver": fingerprint.driver.version,
     }
-    return ", ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
+    known = [f"{name} {value}" for name, value in parts.items() if value is not None]
+    return ", ".join(known + [f"{name}={value}" for name, value in fingerprint.variables.items()])

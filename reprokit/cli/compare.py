@@ -8,7 +8,6 @@ import click
 
 if TYPE_CHECKING:
     from reprokit.model.comparison import Comparison, Level
-    from reprokit.model.fingerprint import Fingerprint
 
 
 @click.command("compare")
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     "-o", "--output", type=click.Path(), help="Write the report to FILE and print one line.", metavar="FILE"
 )
 def compare_command(base: str, head: str, level: Level, form: str, output: str | None) -> None:
-    """Compare HEAD, a fingerprint, with BASE, another fingerprint or a baseline.
+    """Compare a fingerprint with another or a baseline.
 
     Says which level of agreement holds, which stage of the computation differs first, what changed in the
     environment, and whether the change under review can be the cause.
@@ -46,15 +45,17 @@ def compare_command(base: str, head: str, level: Level, form: str, output: str |
       reprokit probe -o head.json
       reprokit compare .reprokit/baselines/cpu.json head.json --level process
     """
-    from reprokit.compare import EXIT_CODES, compare
+    from reprokit.compare import EXIT_CODES, compare, nothing_approved
     from reprokit.model.baseline import Baseline
     from reprokit.model.fingerprint import Fingerprint
     from reprokit.model.reading import read, read_any
 
     measured = read(head, Fingerprint)
-    _require_baseline(base, head, measured)
-    comparison = compare(read_any(base, Fingerprint, Baseline), measured, level)
-    report = _render(comparison, form)
+    if cell := _missing_cell(base):
+        comparison = nothing_approved(cell, [], measured, level)
+    else:
+        comparison = compare(read_any(base, Fingerprint, Baseline), measured, level)
+    report = _render(comparison, form, head, _unusual_folder(base, comparison))
     if output is None:
         click.echo(report, nl=False)
     else:
@@ -64,34 +65,37 @@ def compare_command(base: str, head: str, level: Level, form: str, output: str |
     click.get_current_context().exit(EXIT_CODES[comparison.verdict.state])
 
 
-def _require_baseline(base: str, head: str, measured: Fingerprint) -> None:
-    """Nothing, unless `base` is where a cell's baseline would stand and none was ever written: no wrong usage.
+def _missing_cell(base: str) -> str | None:
+    """The cell whose baseline was never written, where `base` is the place of one; what is there or elsewhere: None.
 
     Raises:
-        NoBaseline: it is; says how to approve the head, or why that cannot be.
-        InvalidInput: it is, but no cell can have that name.
+        InvalidInput: no cell can have that name.
     """
-    import shlex
     from pathlib import Path
 
     from reprokit.cli.baseline import FOLDER
     from reprokit.compare.baseline import check_cell
-    from reprokit.compare.faults import unapprovable
-    from reprokit.errors import NoBaseline
 
     path = Path(base)
     if path.suffix != ".json" or path.parent.name != Path(FOLDER).name or path.exists():
-        return
-    words = f"{base}: nothing is approved for this cell yet"
-    if problem := unapprovable(measured):
-        raise NoBaseline(f"{words}, and {head} cannot be approved: {problem}")
-    command = ["reprokit", "baseline", "approve", head, "--cell", check_cell(path.stem)]
-    if path.parent != Path(FOLDER):
-        command += ["--folder", str(path.parent)]
-    raise NoBaseline(f"{words}; if the numbers of {head} are right, approve them: {shlex.join(command)}")
+        return None
+    cell = check_cell(path.stem)
+    if others := sorted(other.stem for other in path.parent.glob("*.json")):
+        click.echo(f"warning: {base} does not exist; the cells here are: {', '.join(others)}", err=True)
+    return cell
 
 
-def _render(comparison: Comparison, form: str) -> str:
+def _unusual_folder(base: str, comparison: Comparison) -> str | None:
+    """The folder of a baseline, where `reprokit baseline approve` must be told of it."""
+    from pathlib import Path
+
+    from reprokit.cli.baseline import FOLDER
+
+    folder = Path(base).parent
+    return str(folder) if comparison.base.source == "baseline" and folder != Path(FOLDER) else None
+
+
+def _render(comparison: Comparison, form: str, head: str, folder: str | None) -> str:
     if form == "json":
         import msgspec
 
@@ -101,13 +105,13 @@ def _render(comparison: Comparison, form: str) -> str:
     if form == "markdown":
         from reprokit.report.markdown import markdown
 
-        return markdown(comparison)
+        return markdown(comparison, head, folder)
     import os
     import sys
 
     from reprokit.report.terminal import text
 
-    return text(comparison, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ)
+    return text(comparison, sys.stdout.isatty() and "NO_COLOR" not in os.environ, head, folder)
 
 
 def _write(output: str, report: str) -> None:

@@ -50,7 +50,7 @@ def env_command(as_json: bool, detail: str) -> None:
     \b
     Examples:
       reprokit env                        a table for people
-      reprokit env --json > before.json   the document, to compare with one taken after an upgrade
+      reprokit env --json > before.json   the document, to diff with one taken after an upgrade
       ATEN_CPU_CAPABILITY=avx2 reprokit env --json
                                           see the setting at variables.ATEN_CPU_CAPABILITY
                                           and its effect at torch.cpu_capability

@@ -45,7 +45,7 @@ KEPT_LINES = 20
     type=click.Choice(["quick", "full"]),
     default="full",
     show_default=True,
-    help="quick: fewer shapes; full: every stage.",
+    help="quick: fewer shapes; full: every stage. The two cannot be compared with each other.",
 )
 @click.option(
     "--device",
@@ -69,10 +69,10 @@ KEPT_LINES = 20
     help="full also records UUIDs, addresses, paths and every package: for private repositories.",
 )
 def probe_command(output: Path, profile: str, device: str, seed: int, detail: str) -> None:
-    """Measure this machine: run the canonical probe and write its fingerprint.
+    """Measure this machine and write its fingerprint.
 
-    Every stage runs three times in one process and once in a fresh one. Two runs on an unchanged machine give the
-    same digest. Needs torch and numpy in this interpreter; nothing leaves the machine.
+    Every stage runs three times in one process and once in a fresh one. Two runs on an unchanged machine, at one
+    commit, give the same digest. Needs torch and numpy in this interpreter; nothing leaves the machine.
 
     \b
     reprokit probe -o fingerprint.json
@@ -137,7 +137,7 @@ def _failure(code: int, lines: list[str]) -> str:
     said = [line.removeprefix(SAYS) for line in lines if line.startswith(SAYS)]
     words = [word for word in said if word not in STEPS]
     if words:
-        return f"the probe ended with exit code {code}: {words[-1]}"
+        return words[-1]
     if code < 0:
         return (
             f"the probe was ended by {signal.Signals(-code).name} during {said[-1] if said else 'its start'}"

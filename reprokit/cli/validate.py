@@ -20,7 +20,7 @@ def validate_command(files: tuple[Path, ...]) -> None:
     document is its key `document`; a file ending in .yml or .yaml is read as a configuration.
 
     \b
-    reprokit validate fingerprint.json .reprokit/baselines/*.json reprokit.yml
+    reprokit validate fingerprint.json .reprokit/baselines/*.json
 
     Exit code 2 when any file is not valid.
     """

@@ -5,14 +5,14 @@ Pure functions over typed documents; this package knows no file format, no termi
 
 from __future__ import annotations
 
-from reprokit.compare.baseline import match
+from reprokit.compare.baseline import match, nothing_approved
 from reprokit.compare.comparing import compare_fingerprints
 from reprokit.compare.verdict import EXIT_CODES
 from reprokit.model.baseline import Baseline
 from reprokit.model.comparison import Comparison, Level
 from reprokit.model.fingerprint import Fingerprint
 
-__all__ = ["EXIT_CODES", "compare", "compare_fingerprints", "match"]
+__all__ = ["EXIT_CODES", "compare", "compare_fingerprints", "match", "nothing_approved"]
 
 
 def compare(base: Fingerprint | Baseline, head: Fingerprint, required: Level = "bit") -> Comparison:

@@ -50,7 +50,7 @@ def match(baseline: Baseline, head: Fingerprint, required: Level = "bit") -> Com
         if approval.fingerprint.class_key == head.class_key and not incomparable(approval.fingerprint, head)
     ]
     if not candidates:
-        return _nothing_approved(baseline, head, required)
+        return nothing_approved(baseline.cell, baseline.approvals, head, required)
     compared = [
         compare_fingerprints(fingerprint, head, required, _side(baseline.cell, index, fingerprint))
         for index, fingerprint in candidates
@@ -132,36 +132,33 @@ def _distance(comparison: Comparison) -> tuple[int, int, int, int]:
     return place, ranked, len(comparison.environment), -(comparison.base.approval or 0)
 
 
-def _nothing_approved(baseline: Baseline, head: Fingerprint, required: Level) -> Comparison:
-    """The comparison with no approval: none is of the head's hardware, or none ran as the head did."""
-    known = [
-        approval.fingerprint
-        for approval in baseline.approvals
-        if hardware(approval.fingerprint) == hardware(head)
-    ]
+def nothing_approved(cell: str, approvals: list[Approval], head: Fingerprint, required: Level) -> Comparison:
+    """The comparison with no approval: there is none, none is of the head's hardware, or none ran as the head did."""
+    known = [one.fingerprint for one in approvals if hardware(one.fingerprint) == hardware(head)]
     if known:
         ways = sorted({_way(one) for one in known})
-        missing = f"none for {_way(head)}"
-        warning = f"approved for this hardware are: {'; '.join(ways)}"
+        missing = f"has approvals, but none for {_way(head)}"
+        warnings = [f"approved for this hardware are: {'; '.join(ways)}"]
+    elif approvals:
+        missing = f"has approvals, but none for {head.class_key}"
+        warnings = [f"approved are: {', '.join(sorted({one.fingerprint.class_key for one in approvals}))}"]
     else:
-        missing = f"none for {head.class_key}"
-        keys = sorted({approval.fingerprint.class_key for approval in baseline.approvals})
-        warning = f"approved are: {', '.join(keys)}"
-    reason = f"Cell {baseline.cell} has approvals, but {missing}: this is no drift, nothing is known yet."
+        missing, warnings = "has no baseline yet", []
+    reason = f"Cell {cell} {missing}: this is no drift, nothing is known yet."
     diagnosis = Diagnosis(
         class_=None, caused_by_change="possible", first_stage=None, operators=[], reason=reason
     )
     faults = [fault for stage in head.stages if stage.sha256 for fault in intrinsic_faults(stage)]
     side = Side(
         source="baseline",
-        cell=baseline.cell,
+        cell=cell,
         approval=None,
         exact=False,
         digest=None,
         class_key=head.class_key if known else None,
         logit_hash=None,
     )
-    return seal(side, head, refused("no_baseline", required, reason), diagnosis, [warning, *faults], [])
+    return seal(side, head, refused("no_baseline", required, reason), diagnosis, [*warnings, *faults], [])
 
 
 def _way(fingerprint: Fingerprint) -> str:

@@ -99,10 +99,8 @@ def diagnose(difference: Difference) -> Diagnosis:
     operators = _operators(difference.own)
     parts = [words]
     if first is not None and difference.numbers:
-        parts.append(
-            f"The first stage that differs is {first.name}"
-            + (f" ({', '.join(operators)} moved)." if operators else ".")
-        )
+        parts.append(f"The first stage that differs is {first.name}.")
+        parts += [f"Operator classes that moved: {', '.join(operators)}."] if operators else []
     return Diagnosis(
         class_=kind,
         caused_by_change=caused,

@@ -60,6 +60,12 @@ _IRRELEVANT_SUFFIXES = (
     "_DIR", "_HOME", "_LOG", "_LOGDEST", "_LOGINFO", "_LOGFILE", "_LOG_FILE", "_DUMP",
     "_HOST", "_HOSTNAME", "_URL", "_URI", "_USER", "_EMAIL", "_ADDR", "_ADDRESS", "_PORT",
 )  # fmt: skip
+# What shells, terminals and CI systems count and name anew in every run: it would always look changed.
+_BOOKKEEPING = re.compile(
+    r"_|SHLVL|PWD|OLDPWD|COLUMNS|LINES|TERM\w*|WINDOWID|DISPLAY|XDG_SESSION_\w+|DBUS_\w+|SSH_\w+|INVOCATION_ID"
+    r"|JOURNAL_STREAM|SYSTEMD_EXEC_PID|TMPDIR|TEMP|TMP|PYTEST_\w+|GITHUB_\w+|RUNNER_\w+|ACTIONS_\w+|CI|CI_\w+"
+    r"|BUILD_\w+|BUILDKITE_\w+|SLURM_JOB\w*|SLURM_STEP\w*|HOSTNAME"
+)
 _DEVICE_LISTS = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _LONGEST_VALUE = 4096
 
@@ -71,9 +77,16 @@ def collect(detail: str, environment: Mapping[str, str] | None = None) -> dict[s
 
 
 def other_variables(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """How many variables are set but not listed, and one `sha256:…` over their sorted `NAME=value` lines."""
+    """How many variables are set but not listed, and one `sha256:…` over their sorted `NAME=value` lines.
+
+    The bookkeeping of shells and CI systems is left out.
+    """
     environment = os.environ if environment is None else environment
-    lines = [f"{name}={value}" for name, value in environment.items() if not listed(name)]
+    lines = [
+        f"{name}={value}"
+        for name, value in environment.items()
+        if not listed(name) and not _BOOKKEEPING.fullmatch(name)
+    ]
     return {"count": len(lines), "sha256": privacy.sha256_lines(lines)}
 
 

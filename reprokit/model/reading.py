@@ -77,7 +77,13 @@ def by_type(raw: Any, where: str, models: tuple[type[T], ...]) -> type[T]:
     known = {document_name(model): model for model in models}
     if not isinstance(claimed, str) or claimed not in known:
         expected = " or ".join(f'"{name}"' for name in known)
-        raise InvalidInput(f"{where}: /document: expected {expected}, found {_excerpt(claimed)}")
+        found = "none" if claimed is None else _excerpt(claimed)
+        swapped = (
+            ", so BASE and HEAD may be swapped"
+            if claimed == "baseline" and expected == '"fingerprint"'
+            else ""
+        )
+        raise InvalidInput(f"{where}: /document: expected {expected}, found {found}{swapped}")
     return known[claimed]
 
 
@@ -128,8 +134,8 @@ def explain(raw: Any, document: str) -> Iterator[str]:
 
     validator = jsonschema.Draft202012Validator(schema(document))
     found = islice(validator.iter_errors(raw), MAX_PROBLEMS)  # a hostile document can have millions
-    for error in sorted(found, key=lambda error: [str(part) for part in error.absolute_path]):
-        yield _describe(_innermost(error))
+    ordered = sorted(found, key=lambda error: [str(part) for part in error.absolute_path])
+    yield from dict.fromkeys(_describe(_innermost(error)) for error in ordered)
 
 
 def load_json(path: str | Path) -> Any:

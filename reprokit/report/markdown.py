@@ -13,31 +13,39 @@ _REASON_WIDTH = 600
 _MOST_FOLDED = 200
 
 
-def markdown(comparison: Comparison) -> str:
-    """The whole report, ending with a line break."""
+def markdown(comparison: Comparison, head: str = "HEAD.json", folder: str | None = None) -> str:
+    """The whole report, ending with a line break; its commands name `head` and, if unusual, the baselines' `folder`."""
     kind = comparison.diagnosis.class_
     blocks = [
         f"### {wording.headline(comparison)}",
         words(wording.sentence(comparison), _REASON_WIDTH),
         f"**Diagnosis{f': {kind}' if kind else ''}.** {words(comparison.diagnosis.reason, 2 * _REASON_WIDTH)}",
-        _levels(comparison),
+        *_levels(comparison),
         *_environment(comparison),
         *_stages(comparison),
         *_metrics(comparison),
         *_warnings(comparison),
-        *(f"{step}:\n\n```\n{_fenced(command)}\n```" for step, command in wording.next_steps(comparison)),
+        *_next(comparison, head, folder),
     ]
     return "\n\n".join(blocks) + "\n"
 
 
-def _levels(comparison: Comparison) -> str:
+def _next(comparison: Comparison, head: str, folder: str | None) -> Iterator[str]:
+    for step, commands in wording.next_steps(comparison, head, folder):
+        lines = "\n".join(_fenced(command) for command in commands)
+        yield f"{words(step, _REASON_WIDTH)}:\n\n```\n{lines}\n```"
+
+
+def _levels(comparison: Comparison) -> Iterator[str]:
+    if not wording.compared(comparison):
+        return
     rows = []
     for level in comparison.levels:
         required = ", required" if level.level == comparison.verdict.required else ""
         reasons, more = wording.split(level.reasons, wording.MOST_REASONS)
         why = "; ".join(words(reason, 160) for reason in reasons) + (f"; +{more} more" if more else "")
         rows.append((f"{level.level}{required}", "✓ holds" if level.holds else "✗ fails", why))
-    return _table(("level", "", "what breaks it"), rows)
+    yield _table(("level", "", "what breaks it"), rows)
 
 
 def _environment(comparison: Comparison) -> Iterator[str]:
@@ -125,4 +133,4 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 def _fenced(command: str) -> str:
     """A command for a fenced block, which no run of backticks can end."""
-    return "".join(character for character in command if character.isprintable() and character != "`")[:200]
+    return "".join(character for character in command if character.isprintable() and character != "`")[:1000]

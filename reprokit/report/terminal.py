@@ -14,12 +14,14 @@ _VALUE_WIDTH = 36
 _REASON_WIDTH = 400
 
 
-def text(comparison: Comparison, color: bool = False) -> str:
-    """The whole report, ending with a line break."""
-    head = wording.headline(comparison)
+def text(
+    comparison: Comparison, color: bool = False, head: str = "HEAD.json", folder: str | None = None
+) -> str:
+    """The whole report, ending with a line break; its commands name `head` and, if unusual, the baselines' `folder`."""
+    title = wording.headline(comparison)
     if color:
-        head = f"\x1b[1;{_COLOURS[comparison.verdict.state]}m{head}\x1b[0m"
-    lines = [head, plain(wording.sentence(comparison), _REASON_WIDTH)]
+        title = f"\x1b[1;{_COLOURS[comparison.verdict.state]}m{title}\x1b[0m"
+    lines = [title, plain(wording.sentence(comparison), _REASON_WIDTH)]
     for title, body in (
         (_diagnosis_title(comparison), [f"  {plain(comparison.diagnosis.reason, 2 * _REASON_WIDTH)}"]),
         ("Levels", list(_levels(comparison))),
@@ -27,7 +29,7 @@ def text(comparison: Comparison, color: bool = False) -> str:
         ("Stages", list(_stages(comparison))),
         ("Metrics", list(_metrics(comparison))),
         ("Warnings", [f"  ! {plain(warning, _REASON_WIDTH)}" for warning in comparison.warnings]),
-        ("Next", [f"  {words}:\n    {plain(command)}" for words, command in wording.next_steps(comparison)]),
+        ("Next", list(_next(comparison, head, folder))),
     ):
         if body:
             lines += ["", f"\x1b[1m{title}\x1b[0m" if color else title, *body]
@@ -39,8 +41,14 @@ def _diagnosis_title(comparison: Comparison) -> str:
     return "Diagnosis" if kind is None else f"Diagnosis: {kind}"
 
 
+def _next(comparison: Comparison, head: str, folder: str | None) -> Iterator[str]:
+    for words, commands in wording.next_steps(comparison, head, folder):
+        yield f"  {plain(words, _REASON_WIDTH)}:"
+        yield from (f"    {plain(command, _REASON_WIDTH)}" for command in commands)
+
+
 def _levels(comparison: Comparison) -> Iterator[str]:
-    for level in comparison.levels:
+    for level in comparison.levels if wording.compared(comparison) else ():
         required = " (required)" if level.level == comparison.verdict.required else ""
         reasons, more = wording.split(level.reasons, wording.MOST_REASONS)
         yield f"  {'✓ holds' if level.holds else '✗ fails'}  {level.level}{required}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -31,18 +32,29 @@ def headline(comparison: Comparison) -> str:
     if verdict.state == "invalid":
         return f"{words}: the two cannot be compared"
     if verdict.state == "holds":
-        return words if found.class_ is None else f"{words} at level {verdict.level}, though not every bit"
+        if found.class_ is None:
+            return words
+        if verdict.level == verdict.required:
+            return f"{words} at level {verdict.level}, though not every bit"
+        return f"{words}: {verdict.required} is required, and even {verdict.level} agrees"
     return words if found.class_ is None else f"{words}: {CAUSED[found.caused_by_change]}"
 
 
 def sentence(comparison: Comparison) -> str:
     """The verdict in a sentence."""
     verdict = comparison.verdict
-    against = _against(comparison)
-    if comparison.base.source == "baseline" and comparison.base.approval is None:
-        return f"Level {verdict.required} is required, {against}."
+    if not compared(comparison):
+        return f"Level {verdict.required} is required; nothing was compared."
     level = f"level {verdict.level} holds" if verdict.level != "none" else "no level holds"
-    return f"Level {verdict.required} is required, {level}; {_differing(comparison.stages)}, {against}."
+    return f"Level {verdict.required} is required, {level}. {_differing(comparison)}, {_against(comparison.base)}."
+
+
+def compared(comparison: Comparison) -> bool:
+    """Whether numbers were held against numbers, so that there are levels to show."""
+    base = comparison.base
+    return comparison.verdict.state != "invalid" and (
+        base.source == "fingerprint" or base.approval is not None
+    )
 
 
 def _unknown(base: Side) -> str:
@@ -52,23 +64,20 @@ def _unknown(base: Side) -> str:
     return "hardware" if base.class_key is None else "way of running"
 
 
-def _differing(stages: Sequence[StageComparison]) -> str:
-    """How many stages differ, the blind among them apart."""
-    differing = [stage for stage in stages if stage.difference is not None]
-    blind = sum(stage.difference == "blind" for stage in differing)
-    words = f"{len(differing)} of {len(stages)} stages differ"
-    if not blind:
-        return words
-    return f"{words}, {'all' if blind == len(differing) else blind} of them blind, which proves nothing"
+def _differing(comparison: Comparison) -> str:
+    """How many stages and metrics differ, the blind stages among them apart."""
+    kinds = [stage.difference for stage in comparison.stages]
+    blind = kinds.count("blind")
+    metrics = sum(not metric.equal and metric.state != "new" for metric in comparison.metrics)
+    words = f"{len(kinds) - kinds.count(None) - blind} of {len(kinds)} stages"
+    words += f" and {metrics} of {len(comparison.metrics)} metrics differ" if metrics else " differ"
+    return f"{words}, and {blind} blind, which proves nothing" if blind else words
 
 
-def _against(comparison: Comparison) -> str:
-    base = comparison.base
+def _against(base: Side) -> str:
     if base.source == "fingerprint":
         return "compared with one fingerprint"
-    if base.approval is None:
-        return f"and nothing in cell {base.cell} can be compared with"
-    which = "which matches" if base.exact else "the nearest, as none matches"
+    which = "which matches" if base.exact else "the nearest one, as none matches"
     return f"compared with approval {base.approval} of cell {base.cell}, {which}"
 
 
@@ -128,17 +137,38 @@ def percent(value: Number, digits: int = 3) -> str:
     return f"{trace.figure(value if isinstance(value, str) else 100 * value, digits)} %"
 
 
-def next_steps(comparison: Comparison) -> list[tuple[str, str]]:
-    """What to do and the command for it; what `reprokit baseline approve` refuses is not suggested."""
-    state = comparison.verdict.state
-    approve = f"reprokit baseline approve FINGERPRINT --cell {comparison.base.cell or 'NAME'}"
+def next_steps(comparison: Comparison, head: str, folder: str | None) -> list[tuple[str, list[str]]]:
+    """What to do and the commands for it: `head` is the file of the head, `folder` that of the baselines if unusual.
+
+    What `reprokit baseline approve` refuses is not suggested, nor approving what another seed gave.
+    """
+    state, file = comparison.verdict.state, shlex.quote(head)
+    seeds = next((change for change in comparison.environment if change.field == "seeds.base"), None)
+    if state in ("holds", "invalid"):
+        return []
+    if seeds is not None:
+        return [
+            (
+                "The seeds differ: measure with that of the base",
+                [f"reprokit probe -o again.json --seed {seeds.base}"],
+            )
+        ]
     steps = []
     if state == "drifted":
-        reproduce = (
-            "Run again in this environment and compare: equal means environment, different means logic"
+        again = ["reprokit probe -o again.json", f"reprokit compare {file} again.json"]
+        steps.append(
+            (
+                f"Measure again, set up exactly as for {head}: if that differs too, the run does not repeat itself, "
+                "and no machine is to blame",
+                again,
+            )
         )
-        steps.append((reproduce, "reprokit probe -o again.json"))
-    if state in ("drifted", "no_baseline") and comparison.unapprovable is None:
-        words = "If the new numbers are right, approve them"
-        steps.append((words if state == "drifted" else "If these numbers are right, approve them", approve))
+    if comparison.unapprovable is None:
+        words = (
+            "If the new numbers are right, approve them"
+            if state == "drifted"
+            else "If they are right, approve them"
+        )
+        approve = f"reprokit baseline approve {file} --cell {comparison.base.cell or 'NAME'} --reason WHY"
+        steps.append((words, [approve + (f" --folder {shlex.quote(folder)}" if folder else "")]))
     return steps

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import time
+import fcntl
+import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from reprokit.cli.baseline import approve_in_file, baseline_group
 from reprokit.errors import InvalidInput
-from reprokit.model import canonical
+from reprokit.model import canonical, reading
 from reprokit.model.baseline import Baseline
 from reprokit.model.fingerprint import Fingerprint
 from reprokit.model.reading import read
@@ -125,19 +128,58 @@ def test_another_cell_s_file_is_refused(tmp_path: Path) -> None:
         approve_in_file(tmp_path / "cpu.json", fingerprint(cpu__isa="AVX2"), "gpu")
 
 
-def test_approvals_at_once_do_not_lose_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("fcntl")
-    write = canonical.write_file
+def test_the_folder_is_locked_from_reading_to_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two who approve at once wait for one another, so that neither overwrites what the other has added."""
+    folder = tmp_path / "baselines"
+    approve_in_file(folder / "cpu.json", fingerprint(), "cpu")
+    held = []
 
-    def slowly(path: Path, data: bytes) -> None:
-        time.sleep(0.05)  # long enough that whoever does not wait has read the same old file
-        write(path, data)
+    def tried(action: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            descriptor = os.open(folder, os.O_RDONLY)
+            try:
+                with pytest.raises(BlockingIOError):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                held.append(action.__name__)
+            finally:
+                os.close(descriptor)
+            return action(*arguments)
 
-    monkeypatch.setattr(canonical, "write_file", slowly)
-    path = tmp_path / "cpu.json"
-    heads = [fingerprint(cpu__microcode=str(number)) for number in range(6)]
-    with ThreadPoolExecutor(len(heads)) as pool:
-        done = list(pool.map(lambda head: approve_in_file(path, head, "cpu"), heads))
-    assert sorted(approved.index for approved in done) == list(range(6))
-    assert len(read(path, Baseline).approvals) == 6
-    assert [entry.name for entry in tmp_path.iterdir()] == ["cpu.json"]
+        return call
+
+    monkeypatch.setattr(reading, "read", tried(reading.read))
+    monkeypatch.setattr(canonical, "write_file", tried(canonical.write_file))
+    approve_in_file(folder / "cpu.json", fingerprint(torch__num_threads=1), "cpu")
+    assert held == ["read", "write_file"]
+
+
+def test_approvals_at_once_do_not_lose_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "baselines" / "cpu.json"
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda n: approve_in_file(path, fingerprint(torch__num_threads=n), "cpu"), range(1, 7)))
+    threads = {approval.fingerprint.torch.num_threads for approval in read(path, Baseline).approvals}
+    assert threads == set(range(1, 7))
+
+
+def test_what_may_be_approved_by_mistake_is_warned_of(tmp_path: Path) -> None:
+    invoke("approve", written(tmp_path / "a.json", fingerprint()), "--cell", "cpu")
+    seed = invoke("approve", written(tmp_path / "b.json", fingerprint(seeds__base=7)), "--cell", "cpu")
+    assert seed.exit_code == 0
+    assert "warning: its seed is 7, that of all other approvals of this cell 0" in seed.stderr
+    other = fingerprint(class_key="cpu: Another, avx2, mode default")
+    hardware = invoke("approve", written(tmp_path / "c.json", other), "--cell", "cpu")
+    assert "warning: its class of hardware is cpu: Another, avx2" in hardware.stderr
+    threads = invoke(
+        "approve", written(tmp_path / "d.json", fingerprint(torch__num_threads=1)), "--cell", "cpu"
+    )
+    assert "warning" not in threads.stderr
+
+
+def test_cells_that_differ_in_case_alone_are_refused(tmp_path: Path) -> None:
+    head = written(tmp_path / "a.json", fingerprint())
+    invoke("approve", head, "--cell", "cpu")
+    refused = invoke("approve", head, "--cell", "CPU")
+    assert isinstance(refused.exception, InvalidInput)
+    assert "there is cpu.json already, which differs only in case" in str(refused.exception)

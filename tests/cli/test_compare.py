@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from reprokit.cli.baseline import approve_in_file
 from reprokit.cli.compare import compare_command
-from reprokit.errors import InvalidInput, NoBaseline
+from reprokit.errors import InvalidInput
 from reprokit.model import canonical
 from reprokit.model.comparison import Comparison
 from reprokit.model.fingerprint import Fingerprint
@@ -110,30 +110,38 @@ def test_start_up_imports_nothing_heavy(base: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_cell_without_any_baseline_is_told_how_to_get_one(tmp_path: Path, base: str) -> None:
-    path = tmp_path / ".reprokit" / "baselines" / "cpu.json"
-    done = subprocess.run(
-        [sys.executable, "-m", "reprokit", "compare", path, base], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 5
-    assert done.stderr == (
-        f"reprokit: {path}: nothing is approved for this cell yet; if the numbers of {base} are right, approve "
-        f"them: reprokit baseline approve {base} --cell cpu --folder {path.parent}\n"
-    )
-    missing = tmp_path / "typo.json"
-    assert isinstance(invoke(missing, base).exception, InvalidInput)
+def test_a_cell_without_any_baseline_gets_a_report_that_says_how_to_get_one(
+    tmp_path: Path, base: str
+) -> None:
+    folder = tmp_path / ".reprokit" / "baselines"
+    done = invoke(folder / "cpu.json", base, "--format", "markdown", "-o", tmp_path / "report.md")
+    assert done.exit_code == 5
+    report = (tmp_path / "report.md").read_text()
+    assert report.startswith("### ? no baseline")
+    assert "Cell cpu has no baseline yet: this is no drift, nothing is known yet." in report
+    assert f"reprokit baseline approve {base} --cell cpu --reason WHY --folder {folder}\n" in report
+    comparison = json.loads(invoke(folder / "cpu.json", base, "--format", "json").stdout)
+    assert comparison["verdict"]["state"] == "no_baseline"
+    assert comparison["base"]["cell"] == "cpu"
+
+
+def test_a_typo_in_a_cell_is_shown_the_cells_that_there_are(tmp_path: Path, base: str) -> None:
+    approve_in_file(tmp_path / "baselines" / "cpu.json", read(base, Fingerprint), "cpu")
+    done = invoke(tmp_path / "baselines" / "cpuu.json", base)
+    assert done.exit_code == 5
+    assert "cpuu.json does not exist; the cells here are: cpu" in done.stderr
 
 
 def test_where_a_baseline_would_stand_and_where_not(
     tmp_path: Path, base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    missing = invoke(".reprokit/baselines/cpu.json", base).exception
-    assert isinstance(missing, NoBaseline)
-    assert str(missing).endswith(f"reprokit baseline approve {base} --cell cpu")
-    elsewhere = invoke("my gate/baselines/cpu.json", base).exception
-    assert isinstance(elsewhere, NoBaseline)
-    assert str(elsewhere).endswith("--cell cpu --folder 'my gate/baselines'")
+    missing = invoke(".reprokit/baselines/cpu.json", base)
+    assert missing.exit_code == 5
+    assert f"reprokit baseline approve {base} --cell cpu --reason WHY\n" in missing.stdout
+    elsewhere = invoke("my gate/baselines/cpu.json", base)
+    assert elsewhere.exit_code == 5
+    assert "--cell cpu --reason WHY --folder 'my gate/baselines'" in elsewhere.stdout
     assert isinstance(invoke("baselines/my cell.json", base).exception, InvalidInput)
     for path in ("baselines/cpu.jsn", "baselines/cpu", "cpu.json", "baselines/cells/cpu.json"):
         error = invoke(path, base).exception
@@ -151,7 +159,17 @@ def test_the_head_is_read_before_a_baseline_is_missed(tmp_path: Path) -> None:
 
 def test_what_cannot_be_approved_is_not_suggested(tmp_path: Path) -> None:
     head = written(tmp_path / "head.json", fingerprint(changed("invariant.gemm", expected=builders.sha("x"))))
-    error = invoke("baselines/cpu.json", head).exception
-    assert isinstance(error, NoBaseline)
-    assert "baseline approve" not in str(error)
-    assert "cannot be approved: invariant.gemm misses its known answer" in str(error)
+    done = invoke("baselines/cpu.json", head)
+    assert done.exit_code == 5
+    assert "baseline approve" not in done.stdout
+    assert "invariant.gemm misses its known answer" in done.stdout
+
+
+def test_another_seed_is_measured_again_and_not_approved(tmp_path: Path, base: str) -> None:
+    other = written(
+        tmp_path / "seed.json", fingerprint(changed("rng.torch", content=[0.5, 0.25]), seeds__base=7)
+    )
+    done = invoke(base, other)
+    assert done.exit_code == 1
+    assert "reprokit probe -o again.json --seed 0" in done.stdout
+    assert "baseline approve" not in done.stdout

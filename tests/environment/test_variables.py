@@ -89,6 +89,12 @@ def test_the_hash_of_the_others_depends_on_names_and_values_but_not_on_order() -
     assert first != variables.other_variables({"A": "2", "B": "1"})
 
 
+@pytest.mark.parametrize("name", ["_", "SHLVL", "GITHUB_RUN_ID", "PYTEST_CURRENT_TEST", "RUNNER_TEMP", "CI"])
+def test_the_bookkeeping_of_a_run_is_no_change(name: str) -> None:
+    assert variables.other_variables({name: "1", "A": "2"}) == variables.other_variables({"A": "2"})
+    assert variables.other_variables({"CIRCUS": "1"})["count"] == 1
+
+
 def test_a_name_of_odd_bytes_is_hashed_with_the_others() -> None:
     assert variables.collect("full", {"ONEDNN_\udcff": "1"}) == {}
     assert variables.other_variables({"ONEDNN_\udcff": "1"})["count"] == 1

@@ -53,7 +53,7 @@ def test_everything_a_reviewer_needs_is_there(render: object, drifted: Compariso
         "± 9 %",
         "✓ within",
         "≥ 0.93",
-        "reprokit baseline approve FINGERPRINT --cell NAME",
+        "reprokit baseline approve HEAD.json --cell NAME",
         "✗ fails",
         "✓ holds",
     ):
@@ -97,12 +97,12 @@ def test_states_that_need_other_words(render: object) -> None:
     baseline = approve(None, fingerprint(), "cpu").baseline
     unknown = render(compare(baseline, fingerprint(class_key="gpu: new")))
     assert "? no baseline: nothing is approved for this hardware yet" in unknown
-    assert "reprokit baseline approve FINGERPRINT --cell cpu" in unknown
+    assert "reprokit baseline approve HEAD.json --cell cpu" in unknown
     assert "drifted" not in unknown
     quick = render(compare(baseline, fingerprint(probe__profile="quick")))
     assert "? no baseline: nothing is approved for this way of running yet" in quick
     assert "profile quick" in quick
-    assert "reprokit baseline approve FINGERPRINT --cell cpu" in quick
+    assert "reprokit baseline approve HEAD.json --cell cpu" in quick
     version = render(compare(baseline, fingerprint(changed("kernel.gemm.fp32", version=2))))
     assert "? no baseline: nothing is approved for this stage yet" in version
     invalid = render(compare(baseline.approvals[0].fingerprint, fingerprint(probe__profile="quick")))
@@ -110,7 +110,7 @@ def test_states_that_need_other_words(render: object) -> None:
     held = render(compare(baseline, fingerprint()))
     assert "approval 0 of cell cpu, which matches" in held
     nearest = render(compare(baseline, fingerprint(moved("kernel.gemm.fp32"))))
-    assert "approval 0 of cell cpu, the nearest, as none matches" in nearest
+    assert "approval 0 of cell cpu, the nearest one, as none matches" in nearest
 
 
 @pytest.mark.parametrize("render", [text, markdown])
@@ -156,14 +156,14 @@ def test_blind_differences_are_never_silent(render: object) -> None:
     assert callable(render)
     blind = {"kernel.gelu.fp32": {"state": "blind", "content": builders.values(1)}}
     shown = render(compare(fingerprint(), fingerprint(changed_all(blind))))
-    assert "1 of 14 stages differ, all of them blind, which proves nothing" in shown
+    assert "0 of 14 stages differ, and 1 blind, which proves nothing" in shown
     assert "No number differs" not in shown
     assert "Only blind stages differ, which proves nothing: kernel.gelu.fp32." in shown
     assert "only blind stages differ: kernel.gelu.fp32" in shown
     assert "1 stage counted in the base and is blind in the head: kernel.gelu.fp32" in shown
     both = changed_all({**blind, "kernel.gemm.fp32": {"content": builders.values(2)}})
     shown = render(compare(fingerprint(), fingerprint(both)))
-    assert "2 of 14 stages differ, 1 of them blind, which proves nothing" in shown
+    assert "1 of 14 stages differ, and 1 blind, which proves nothing" in shown
     assert "1 blind stage differs, which proves nothing: kernel.gelu.fp32" in shown
 
 

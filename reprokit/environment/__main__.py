@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, NoReturn
 
 from reprokit import launch
 from reprokit.environment import DETAILS, collect, exercise, onednn, other_variables
 from reprokit.model import canonical
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the exercise, collect, print; returns the exit code."""
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the exercise, collect, print and end the process."""
     parser = argparse.ArgumentParser(prog="python -m reprokit.environment", description=__doc__)
     parser.add_argument(
         "--detail", choices=DETAILS, default="private", help="full also shows what names the machine"
@@ -22,9 +21,8 @@ def main(arguments: list[str] | None = None) -> int:
     detail = parser.parse_args(arguments).detail
     started = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    with launch.claim_output() as output:
-        output.write(canonical.encode(report(detail, started)) + b"\n")
-    return 0
+    output = launch.claim_output()
+    launch.hand_over(output, canonical.encode(report(detail, started)))
 
 
 def report(detail: str, started: str) -> dict[str, Any]:
@@ -45,4 +43,4 @@ def report(detail: str, started: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

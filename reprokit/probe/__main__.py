@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, NoReturn
 
 from reprokit import launch
 from reprokit.model import canonical
@@ -26,7 +26,7 @@ class CannotRun(Exception):
     """This interpreter or machine cannot run the probe; the message says why in one line."""
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run as the recording process or, with `--hashes`, as the fresh one."""
     options = _parse()
     output = launch.claim_output()
@@ -37,8 +37,7 @@ def main() -> None:
     except Exception as error:  # one line for the user; the traceback for whoever reads the log
         traceback.print_exc()
         sys.exit(_fail(f"{type(error).__name__}: {error}"))
-    with output:
-        output.write(canonical.encode(document) + b"\n")
+    launch.hand_over(output, canonical.encode(document))
 
 
 def _parse() -> argparse.Namespace:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reprokit.errors import one_line
+
 if TYPE_CHECKING:
     from reprokit.model.environment import EnvironmentReport
 
@@ -94,7 +96,7 @@ def collected(detail: str) -> bytes:
     if process.returncode:
         lines = errors.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"]
         how = f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
-        raise ProbeFailed(f"collecting the environment ended with {how}: {printable(lines[-1])}")
+        raise ProbeFailed(f"collecting the environment ended with {how}: {one_line(lines[-1])}")
     return output
 
 
@@ -134,11 +136,6 @@ def sections(report: EnvironmentReport) -> Iterator[tuple[str, list[Row]]]:
             )
 
 
-def printable(text: str) -> str:
-    """`text` with control characters and other invisible ones escaped, so that it cannot steer a terminal."""
-    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
-
-
 def _rows(path: str, value: Any, reasons: dict[str, str]) -> Iterator[Row]:
     if isinstance(value, dict) and value:
         for key, item in value.items():
@@ -147,18 +144,18 @@ def _rows(path: str, value: Any, reasons: dict[str, str]) -> Iterator[Row]:
         for index, item in enumerate(value):
             yield from _rows(f"{path}[{index}]", item, reasons)
     elif isinstance(value, list):
-        yield path, printable(", ".join(value)) or "none"
+        yield path, one_line(", ".join(value)) or "none"
     elif value is None:
-        yield path, printable(_reason(path, reasons))
+        yield path, one_line(_reason(path, reasons))
     elif value != {}:
-        yield path, printable(_scalar(value))
+        yield path, one_line(_scalar(value))
 
 
 def _member(path: str, key: str) -> str:
     """`path.key`, in quotes where the key has other characters than a name's."""
     if key.replace("_", "").replace("-", "").isalnum() and key.isascii():
         return f"{path}.{key}"
-    quoted = printable(key).replace('"', '\\"')
+    quoted = one_line(key).replace('"', '\\"')
     return f'{path}["{quoted}"]'
 
 

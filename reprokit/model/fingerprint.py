@@ -8,8 +8,6 @@ from msgspec import Meta
 from reprokit.model.environment import Environment, Run
 from reprokit.model.trace import Document, Metric, Name, Positive, Sha256, Stage, Whole
 
-PROFILES = ("quick", "full")
-DEVICES = ("cpu", "cuda")
 MAX_SEED = 2**32 - 16  # NumPy takes 32 bits, and the metrics count on from the base seed
 
 

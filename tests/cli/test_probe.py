@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,17 @@ def test_a_killed_probe_leaves_no_document_or_a_whole_one(tmp_path, step):
         load(target)
 
 
+@contextmanager
+def started(output, **variables):
+    """A running probe that has said its first line, its standard error a pipe."""
+    with subprocess.Popen(
+        [*COMMAND, output], stderr=subprocess.PIPE, text=True, env=os.environ | variables
+    ) as probe:
+        assert probe.stderr is not None
+        probe.stderr.readline()
+        yield probe
+
+
 def processes_marked(mark: str) -> set[int]:
     """Processes, other than this one, that have `mark` in their environment."""
     found = set()
@@ -129,12 +141,7 @@ def processes_marked(mark: str) -> set[int]:
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
 def test_an_ended_probe_ends_all_its_processes(tmp_path, end):
     mark = f"REPROKIT_TEST_MARK={tmp_path}"
-    environment = os.environ | {"REPROKIT_TEST_MARK": str(tmp_path)}
-    with subprocess.Popen(
-        [*COMMAND, tmp_path / "x.json"], stderr=subprocess.PIPE, text=True, env=environment
-    ) as probe:
-        assert probe.stderr is not None
-        probe.stderr.readline()
+    with started(tmp_path / "x.json", REPROKIT_TEST_MARK=str(tmp_path)) as probe:
         assert len(processes_marked(mark)) == 3, "the command, the recording process and the fresh one"
         probe.send_signal(end)
         rest = probe.stderr.read()
@@ -150,12 +157,7 @@ def test_an_ended_probe_ends_all_its_processes(tmp_path, end):
 
 def test_a_killed_probe_side_is_named_by_its_signal(tmp_path):
     mark = f"REPROKIT_TEST_MARK={tmp_path}"
-    environment = os.environ | {"REPROKIT_TEST_MARK": str(tmp_path)}
-    with subprocess.Popen(
-        [*COMMAND, tmp_path / "x.json"], stderr=subprocess.PIPE, text=True, env=environment
-    ) as probe:
-        assert probe.stderr is not None
-        probe.stderr.readline()
+    with started(tmp_path / "x.json", REPROKIT_TEST_MARK=str(tmp_path)) as probe:
         recording = min(processes_marked(mark) - {probe.pid})
         os.kill(recording, signal.SIGKILL)
         rest = probe.stderr.read()
@@ -165,3 +167,11 @@ def test_a_killed_probe_side_is_named_by_its_signal(tmp_path):
 
 def test_the_wait_policy_of_the_probe_is_not_called_requested(measure):
     assert "OMP_WAIT_POLICY" not in load(measure("quick")).variables
+
+
+def test_the_largest_seed_is_that_of_the_document():
+    from reprokit.cli.probe import probe_command
+    from reprokit.model.fingerprint import MAX_SEED
+
+    (seed,) = (option for option in probe_command.params if option.name == "seed")
+    assert seed.type.max == MAX_SEED

@@ -1,5 +1,6 @@
 """The low-bit formats and the quantiser against exact fractions, ml_dtypes and the figures of the specification."""
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -67,6 +68,17 @@ def test_every_finite_code_survives_a_round_trip(form):
 @given(x=finite32)
 def test_encoding_is_the_nearest_number_ties_to_even(form, x):
     assert quantiser.encode(torch.tensor([x], dtype=torch.float64), form).item() == nearest(x, form)
+
+
+@each_format
+def test_ties_go_to_the_even_code_and_their_neighbours_to_the_nearer_one(form):
+    """Every midpoint between two numbers, which random inputs never hit, and the float64 numbers on its two sides."""
+    finite = sorted({value for value in form.values if math.isfinite(value)})
+    middles = [(low + high) / 2 for low, high in itertools.pairwise(finite)]
+    xs = [math.nextafter(x, side) for x in middles for side in (-math.inf, math.inf)] + middles
+    codes = quantiser.encode(torch.tensor(xs, dtype=torch.float64), form).tolist()
+    assert codes == [nearest(x, form) for x in xs]
+    assert not any(code % 2 for code in codes[-len(middles) :]), "a tie went to an odd code"
 
 
 @each_format

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import BinaryIO, NoReturn
 
@@ -12,10 +13,24 @@ _START = (
     "import runpy; runpy.run_module(sys.argv[0], run_name='__main__')"
 )
 
+_PR_SET_PDEATHSIG = 1  # prctl(2)
+
 
 def command(module: str, *arguments: str) -> list[str]:
     """The command line that runs `module` as a program with this interpreter, the working folder not on its path."""
     return [sys.executable, "-c", _START, module, *arguments]
+
+
+def end_with_parent() -> None:
+    """Have the kernel end this process when the one that started it ends, even by SIGKILL; on Linux alone.
+
+    For processes that work only for the one waiting for them: without it, a probe would run on after its command
+    was killed, and its fresh process after the recording one was.
+    """
+    if sys.platform == "linux":
+        import ctypes  # here, because the host side starts without it
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def claim_output() -> BinaryIO:

@@ -21,6 +21,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     detail = parser.parse_args(arguments).detail
     started = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
+    launch.end_with_parent()
     output = launch.claim_output()
     launch.hand_over(output, canonical.encode(report(detail, started)))
 

@@ -29,6 +29,7 @@ class CannotRun(Exception):
 def main() -> NoReturn:
     """Run as the recording process or, with `--hashes`, as the fresh one."""
     options = _parse()
+    launch.end_with_parent()
     output = launch.claim_output()
     try:
         document = _hashes(options) if options.hashes else _fingerprint(options)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from reprokit.model.reading import read
+from tests import processes
 
 pytestmark = pytest.mark.torch
 COMMAND = [sys.executable, "-m", "reprokit", "probe", "--profile", "quick", "-o"]
@@ -116,53 +117,44 @@ def test_a_killed_probe_leaves_no_document_or_a_whole_one(tmp_path, step):
 
 
 @contextmanager
-def started(output, **variables):
-    """A running probe that has said its first line, its standard error a pipe."""
-    with subprocess.Popen(
-        [*COMMAND, output], stderr=subprocess.PIPE, text=True, env=os.environ | variables
-    ) as probe:
-        assert probe.stderr is not None
-        probe.stderr.readline()
+def probe_that_cannot_finish(folder):
+    """A command, its recording process and a fresh one that hangs, until the last step waits for it."""
+    with processes.hanging(folder, "--hashes", *COMMAND[3:], folder / "x.json") as probe:
+        assert len(probe.processes) == 3
         yield probe
 
 
-def processes_marked(mark: str) -> set[int]:
-    """Processes, other than this one, that have `mark` in their environment."""
-    found = set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (folder / "environ").read_bytes():
-                found.add(int(folder.name))
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue  # it ended while we looked, or is another user's
-    return found
-
-
+@processes.linux
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-def test_an_ended_probe_ends_all_its_processes(tmp_path, end):
-    mark = f"REPROKIT_TEST_MARK={tmp_path}"
-    with started(tmp_path / "x.json", REPROKIT_TEST_MARK=str(tmp_path)) as probe:
-        assert len(processes_marked(mark)) == 3, "the command, the recording process and the fresh one"
-        probe.send_signal(end)
-        rest = probe.stderr.read()
-    assert probe.returncode == 130
-    assert rest.splitlines()[-1] == "reprokit: interrupted"
-    for _ in range(1000):  # the kernel takes its time to collect them
-        if not processes_marked(mark):
-            break
-        os.sched_yield()
-    assert processes_marked(mark) == set()
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("step", ["[1/10] invariant", "[10/10] fresh process"])
+def test_an_ended_probe_ends_all_its_processes(tmp_path, end, step):
+    with probe_that_cannot_finish(tmp_path) as probe:
+        assert f"probe {step}\n" in probe.lines()
+        probe.command.send_signal(end)
+        assert probe.ended() == set(probe.processes)
+        assert probe.command.wait() == 130
+        assert list(probe.lines())[-1] == "reprokit: interrupted\n"
+    assert not (tmp_path / "x.json").exists()
 
 
-def test_a_killed_probe_side_is_named_by_its_signal(tmp_path):
-    mark = f"REPROKIT_TEST_MARK={tmp_path}"
-    with started(tmp_path / "x.json", REPROKIT_TEST_MARK=str(tmp_path)) as probe:
-        recording = min(processes_marked(mark) - {probe.pid})
-        os.kill(recording, signal.SIGKILL)
-        rest = probe.stderr.read()
-    assert probe.returncode == 3
-    assert "the probe was ended by SIGKILL during" in rest.splitlines()[-1]
+@processes.linux
+@pytest.mark.parametrize("step", ["[1/10] invariant", "[10/10] fresh process"])
+def test_a_killed_command_leaves_no_process(tmp_path, step):
+    with probe_that_cannot_finish(tmp_path) as probe:
+        assert f"probe {step}\n" in probe.lines()
+        probe.command.kill()
+        assert probe.ended() == set(probe.processes)
+    assert not (tmp_path / "x.json").exists()
+
+
+@processes.linux
+def test_a_killed_probe_side_is_named_by_its_signal_and_leaves_no_process(tmp_path):
+    with probe_that_cannot_finish(tmp_path) as probe:
+        assert "probe [10/10] fresh process\n" in probe.lines()
+        os.kill(list(probe.processes)[1], signal.SIGKILL)
+        assert probe.ended() == set(probe.processes)
+        assert probe.command.wait() == 3
+        assert "the probe was ended by SIGKILL during fresh process" in list(probe.lines())[-1]
 
 
 def test_the_wait_policy_of_the_probe_is_not_called_requested(measure):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import click.testing
@@ -12,6 +13,7 @@ import pytest
 
 from reprokit.cli import env
 from reprokit.errors import ProbeFailed
+from tests import processes
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -74,6 +76,14 @@ def test_a_collector_that_fails_is_reported_in_one_line(
     monkeypatch.setattr(launch, "command", lambda *_: [sys.executable, "-c", code])
     with pytest.raises(ProbeFailed, match=expected):
         env.collected("private")
+
+
+@processes.linux
+def test_a_killed_command_leaves_no_process(tmp_path: Path) -> None:
+    with processes.hanging(tmp_path, "reprokit.environment", "env") as command:
+        assert len(command.processes) == 2
+        command.command.kill()
+        assert command.ended() == set(command.processes)
 
 
 def test_an_invalid_document_is_refused() -> None:

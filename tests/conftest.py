@@ -8,7 +8,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# no test is decided by how fast the machine is
+hypothesis.settings.register_profile(
+    "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("patient")
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as the probe itself does, before torch is imported
 

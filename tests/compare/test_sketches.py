@@ -19,7 +19,7 @@ def made(numbers: list[float], **fields: object) -> Stage:
     return msgspec.convert(builders.stage("kernel.x", content=numbers, **fields), Stage)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     count=st.integers(65, 2000),
@@ -164,7 +164,6 @@ SKETCHES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(base=SKETCHES, head=SKETCHES, like=st.booleans(), codes=st.booleans())
 def test_no_sketch_raises_and_what_is_not_finite_is_not_within(
     base: dict[str, object], head: dict[str, object], like: bool, codes: bool

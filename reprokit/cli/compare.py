@@ -8,6 +8,7 @@ import click
 
 if TYPE_CHECKING:
     from reprokit.model.comparison import Comparison, Level
+    from reprokit.model.fingerprint import Fingerprint
 
 
 @click.command("compare")
@@ -46,23 +47,36 @@ def compare_command(base: str, head: str, level: Level, form: str, output: str |
       reprokit compare .reprokit/baselines/cpu.json head.json --level process
     """
     from reprokit.compare import EXIT_CODES, compare, nothing_approved
+    from reprokit.errors import InvalidInput
     from reprokit.model.baseline import Baseline
     from reprokit.model.fingerprint import Fingerprint
     from reprokit.model.reading import read, read_any
 
+    if output is not None and any(_same(output, path) for path in (base, head)):
+        raise InvalidInput(f"{output}: is also read; the report would replace it")
     measured = read(head, Fingerprint)
     if cell := _missing_cell(base):
         comparison = nothing_approved(cell, [], measured, level)
     else:
         comparison = compare(read_any(base, Fingerprint, Baseline), measured, level)
-    report = _render(comparison, form, head, _unusual_folder(base, comparison))
+    folder = _unusual_folder(base, comparison)
+    report = _render(comparison, form, head, folder, measured)
     if output is None:
         click.echo(report, nl=False)
     else:
         _write(output, report)
         click.echo(_summary(comparison, output))
+    if comparison.verdict.state == "no_baseline" and (output is not None or form == "json"):
+        _echo_steps(comparison, head, folder, measured)
     # by click's own way out, so that an exit code of 1 can only be this verdict
     click.get_current_context().exit(EXIT_CODES[comparison.verdict.state])
+
+
+def _same(output: str, path: str) -> bool:
+    """Whether writing `output` would replace the file `path`; a device, such as a terminal, is never replaced."""
+    from pathlib import Path
+
+    return Path(output).is_file() and Path(path).is_file() and Path(output).samefile(path)
 
 
 def _missing_cell(base: str) -> str | None:
@@ -95,7 +109,7 @@ def _unusual_folder(base: str, comparison: Comparison) -> str | None:
     return str(folder) if comparison.base.source == "baseline" and folder != Path(FOLDER) else None
 
 
-def _render(comparison: Comparison, form: str, head: str, folder: str | None) -> str:
+def _render(comparison: Comparison, form: str, head: str, folder: str | None, measured: Fingerprint) -> str:
     if form == "json":
         import msgspec
 
@@ -105,13 +119,24 @@ def _render(comparison: Comparison, form: str, head: str, folder: str | None) ->
     if form == "markdown":
         from reprokit.report.markdown import markdown
 
-        return markdown(comparison, head, folder)
+        return markdown(comparison, head, folder, measured)
     import os
     import sys
 
     from reprokit.report.terminal import text
 
-    return text(comparison, sys.stdout.isatty() and "NO_COLOR" not in os.environ, head, folder)
+    return text(comparison, sys.stdout.isatty() and "NO_COLOR" not in os.environ, head, folder, measured)
+
+
+def _echo_steps(comparison: Comparison, head: str, folder: str | None, measured: Fingerprint) -> None:
+    """What to do without a baseline, where standard output does not say it."""
+    from reprokit.report.escape import plain
+    from reprokit.report.wording import next_steps
+
+    for words, commands in next_steps(comparison, head, folder, measured):
+        click.echo(f"{plain(words, 400)}:", err=True)
+        for command in commands:
+            click.echo(f"  {plain(command, 1000)}", err=True)
 
 
 def _write(output: str, report: str) -> None:

@@ -84,7 +84,11 @@ def probe_command(output: Path, profile: str, device: str, seed: int, detail: st
 
     if not output.parent.is_dir():
         raise InvalidInput(f"{output}: the folder {output.parent} does not exist")
-    if not os.access(output if output.exists() else output.parent, os.W_OK):
+    if output.is_dir():
+        raise InvalidInput(f"{output}: is a folder; name a file")
+    # a file is replaced as a whole, which takes the right to write its folder; a pipe or device is written to
+    replaced = output.is_file() or not output.exists()
+    if not os.access(output.resolve().parent if replaced else output, os.W_OK):
         raise InvalidInput(f"{output}: no permission to write it")
     data = _run(["--profile", profile, "--device", device, "--seed", str(seed), "--detail", detail])
     fingerprint = _validated(data)

@@ -25,10 +25,10 @@ def validate_command(files: tuple[Path, ...]) -> None:
     Exit code 2 when any file is not valid.
     """
     invalid = sum(not _validate(path) for path in files)
+    if invalid and len(files) > 1:
+        click.echo(f"reprokit: {invalid} of {len(files)} files not valid", err=True)
     if invalid:
-        from reprokit.errors import InvalidInput
-
-        raise InvalidInput(f"{invalid} of {len(files)} files not valid")
+        click.get_current_context().exit(2)
 
 
 def _validate(path: Path) -> bool:

@@ -50,6 +50,12 @@ def match(baseline: Baseline, head: Fingerprint, required: Level = "bit") -> Com
         if approval.fingerprint.class_key == head.class_key and not incomparable(approval.fingerprint, head)
     ]
     if not candidates:
+        if baseline.approvals and all(
+            approval.fingerprint.probe.name != head.probe.name for approval in baseline.approvals
+        ):  # approving would mix workloads in one cell: this is no missing approval
+            index = len(baseline.approvals) - 1
+            latest = baseline.approvals[index].fingerprint
+            return compare_fingerprints(latest, head, required, _side(baseline.cell, index, latest))
         return nothing_approved(baseline.cell, baseline.approvals, head, required)
     compared = [
         compare_fingerprints(fingerprint, head, required, _side(baseline.cell, index, fingerprint))

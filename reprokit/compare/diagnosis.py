@@ -216,7 +216,7 @@ def _change(change: FieldChange | None) -> str:
     return f"{change.field} {_value(change.base)} → {_value(change.head)}"
 
 
-def _more(changes: list[FieldChange]) -> str:
+def _more(changes: Sequence[object]) -> str:
     return f" and {len(changes) - 1} more" if len(changes) > 1 else ""
 
 
@@ -227,7 +227,11 @@ def _value(value: Any) -> str:
 
 def _unexplained(changes: Sequence[FieldChange]) -> str:
     words = "Nothing that is recorded and can change numbers differs. "
-    if any(change.field.startswith("run.other_variables") for change in changes):
+    others = [change.field for change in changes if change.field.startswith("run.other_variables")]
+    shown = [field for field in others if field.startswith("run.other_variables.values")]
+    if shown:
+        return f"{words}A variable that is on no list of those that do differs: {shown[0]}{_more(shown)}."
+    if others:
         return (
             words
             + "A variable that is not shown does: record both sides with `--detail full` and compare again."

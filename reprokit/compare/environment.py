@@ -75,6 +75,7 @@ def flatten(fingerprint: Fingerprint) -> dict[str, Any]:
     document = {section: msgspec.to_builtins(getattr(fingerprint, section)) for section in SECTIONS}
     fields = {path: value for section in SECTIONS for path, value in _leaves(document[section], section)}
     fields["run.other_variables.sha256"] = fingerprint.run.other_variables.sha256
+    fields |= _leaves(fingerprint.run.other_variables.values, "run.other_variables.values")
     return fields
 
 
@@ -127,6 +128,8 @@ def _depends_on_detail(field: str, base: Any, head: Any) -> bool:
     """Whether a difference can come from one side alone having been recorded with `--detail full`."""
     if field.startswith("packages"):
         return base is None or head is None
+    if field.startswith("run.other_variables.values"):
+        return True
     if field.startswith("variables"):
         return any(isinstance(value, str) and value.startswith("sha256:") for value in (base, head))
     return field.endswith((".path", "_path", ".uuid", ".pci_bus_id", ".vbios"))

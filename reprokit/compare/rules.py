@@ -52,6 +52,7 @@ RULES: tuple[Rule, ...] = (
         "seeds.base", ("rng", "metric"), "the seed is a parameter of the experiment and moves what is random"
     ),
     Rule("seeds.metrics", ("metric",), "the trained task draws its weights and order from these seeds"),
+    Rule("variables.*_VERBOSE", (), "it decides how much a library tells, and no number", harmless=True),
     # What a person sets, each directly before what follows from it.
     Rule(
         "variables.ATEN_CPU_CAPABILITY",
@@ -334,7 +335,7 @@ def matches(field: str, pattern: str) -> bool:
     return field.startswith(plain) and (plain == pattern == field or fnmatchcase(field, pattern))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 16)  # more than the fields of two documents, however large
 def find(field: str) -> tuple[int, Rule | None]:
     """Place in the order of suspicion and rule of a field; an unknown field comes after all known ones."""
     for place, rule in enumerate(RULES):

@@ -78,9 +78,11 @@ def _state(base: Stage | None, head: Stage | None) -> State:
         return "new"
     if base.version != head.version:
         return "other_version"
-    for state in ("unstable", "blind"):
-        if state in (base.state, head.state):
-            return "unstable" if state == "unstable" else "blind"
+    if "unstable" in (base.state, head.state):
+        return "unstable"
+    # a head that lost its control proves nothing by being equal; that it differs is as true as before
+    if base.state == "blind" or (head.state == "blind" and base.sha256 == head.sha256):
+        return "blind"
     return "ok"
 
 
@@ -184,6 +186,8 @@ def _lost(base: Stage, head: Stage) -> Iterator[str]:
     """Evidence that the base has and the head does not show, whatever the hashes are."""
     if base.bound is not None and head.bound is None:
         yield f"{base.name} has no bound in the head, so that nothing says whether its error is that of rounding"
+    if base.control is not None and head.control is None:
+        yield f"{base.name} has no control in the head, so that nothing says whether it can move"
 
 
 def _faults_of_pair(base: Stage, head: Stage, error: StageError | None, unapproved: bool) -> Iterator[str]:

@@ -49,8 +49,8 @@ def judge(
         "conclusion": faults + _conclusion(stages, metrics),
     }
     # each level includes the weaker ones
-    broken["process"] += [reason for reason in broken["conclusion"] if reason not in broken["process"]]
-    broken["bit"] += [reason for reason in broken["process"] if reason not in broken["bit"]]
+    broken["process"] = list(dict.fromkeys(broken["process"] + broken["conclusion"]))
+    broken["bit"] = list(dict.fromkeys(broken["bit"] + broken["process"]))
     levels = [
         LevelResult(level=level, holds=not (broken[level] or unapproved), reasons=broken[level] + unapproved)
         for level in LEVELS

@@ -59,6 +59,6 @@ def collect(detail: str = "private") -> dict[str, Any]:
     return {**sections, "absent": absences.entries()}
 
 
-def other_variables() -> dict[str, Any]:
-    """Count and hash of the environment variables that are not shown; they belong under `run`."""
-    return variables.other_variables()
+def other_variables(detail: str) -> dict[str, Any]:
+    """Count and hash of the environment variables that are on no list; they belong under `run`."""
+    return variables.other_variables(detail)

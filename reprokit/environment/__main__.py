@@ -38,7 +38,7 @@ def report(detail: str, started: str) -> dict[str, Any]:
             "document": "environment",
             "schema_version": 1,
             **collect(detail),
-            "run": {"detail": detail, "other_variables": other_variables(), "started": started},
+            "run": {"detail": detail, "other_variables": other_variables(detail), "started": started},
         }
     )
 

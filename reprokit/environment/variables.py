@@ -1,7 +1,7 @@
 """Environment variables that change numbers: by allow-list, with private values replaced.
 
-A variable that is not listed is never shown. Together they count in one hash (`other_variables`), so that a
-change among them is still seen.
+A variable that is not listed is shown at full detail alone. Together they count in one hash (`other_variables`),
+so that a change among them is still seen.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ _BOOKKEEPING = re.compile(
 )
 _DEVICE_LISTS = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _LONGEST_VALUE = 4096
+_LONGEST_NAME = 200
 
 
 def collect(detail: str, environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -76,18 +77,28 @@ def collect(detail: str, environment: Mapping[str, str] | None = None) -> dict[s
     return {name: shown(name, value, detail) for name, value in sorted(environment.items()) if listed(name)}
 
 
-def other_variables(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+def other_variables(detail: str, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     """How many variables are set but not listed, and one `sha256:…` over their sorted `NAME=value` lines.
 
-    The bookkeeping of shells and CI systems is left out.
+    The bookkeeping of shells and CI systems is left out. Full detail also gives their values, never those whose
+    name says that they are secret.
     """
     environment = os.environ if environment is None else environment
-    lines = [
-        f"{name}={value}"
-        for name, value in environment.items()
+    others = {
+        name: value
+        for name, value in sorted(environment.items())
         if not listed(name) and not _BOOKKEEPING.fullmatch(name)
-    ]
-    return {"count": len(lines), "sha256": privacy.sha256_lines(lines)}
+    }
+    values = {
+        name: shown(name, value, detail)
+        for name, value in others.items()
+        if name.isprintable() and len(name) <= _LONGEST_NAME and not privacy.names_secret(name)
+    }
+    return {
+        "count": len(others),
+        "sha256": privacy.sha256_lines([f"{name}={value}" for name, value in others.items()]),
+        "values": values if detail == "full" else None,
+    }
 
 
 def listed(name: str) -> bool:

@@ -379,10 +379,14 @@ class Environment(Document, frozen=True):
 
 
 class OtherVariables(Document, frozen=True):
-    """The variables that are not shown."""
+    """The variables that are not on the list of those that change numbers."""
 
     count: Annotated[Count, Meta(description="How many there are.")]
     sha256: Annotated[Sha256, Meta(description="Hash over their sorted `NAME=value` lines.")]
+    values: Annotated[
+        Annotated[dict[Text, Value], Meta(max_length=5000)] | None,
+        Meta(description="Their values, but for those with a secret's name; null unless detail is full."),
+    ]
 
 
 class Run(Document, frozen=True):
@@ -391,7 +395,7 @@ class Run(Document, frozen=True):
     detail: Annotated[
         Literal["private", "full"], Meta(description="Whether what names the machine was asked for too.")
     ]
-    other_variables: Annotated[OtherVariables, Meta(description="Environment variables that are not shown.")]
+    other_variables: Annotated[OtherVariables, Meta(description="Environment variables that are on no list.")]
     started: Annotated[
         str,
         Meta(

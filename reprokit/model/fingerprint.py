@@ -85,10 +85,22 @@ def contradictions(fingerprint: Fingerprint) -> Iterator[str]:
     logits = next((stage.sha256 for stage in fingerprint.stages if stage.name == "logits"), None)
     if logits != fingerprint.logit_hash:
         yield "/logit_hash: expected the hash of the stage `logits`, found another one"
+    for index, stage in enumerate(fingerprint.stages):
+        yield from (f"/stages/{index}/{problem}" for problem in _false_state(stage))
     seeds = len(fingerprint.seeds.metrics)
     for index, metric in enumerate(fingerprint.metrics):
         if len(metric.values) != seeds:
             yield f"/metrics/{index}/values: expected one for each of {seeds} seeds, found {len(metric.values)}"
+
+
+def _false_state(stage: Stage) -> Iterator[str]:
+    """Where the state of a stage is not what its hash and its control say."""
+    if (stage.sha256 is None) != (stage.state == "unavailable"):
+        found = "none" if stage.sha256 is None else "one"
+        yield f"sha256: expected a hash exactly where the stage is available, found {found} in state {stage.state}"
+    moved = None if stage.control is None else stage.control.moved
+    if (stage.state, moved) in (("blind", True), ("ok", False)):
+        yield f"state: expected blind exactly where the control did not move, found {stage.state}"
 
 
 def _twins(section: str, items: Sequence[Stage | Metric]) -> Iterator[str]:

@@ -205,7 +205,7 @@ def _run(detail: str, started: datetime, seconds: float, parts: list[dict[str, A
         "started": started.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "seconds": seconds,
         "parts": parts,
-        "other_variables": other_variables(),
+        "other_variables": other_variables(detail),
     }
 
 

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from reprokit.model.comparison import Comparison, FieldChange, StageComparison
 from reprokit.report import wording
 from reprokit.report.escape import code, value_text
 from reprokit.report.escape import markdown as words
 
+if TYPE_CHECKING:
+    from reprokit.model.fingerprint import Fingerprint
+
 _REASON_WIDTH = 600
 _MOST_FOLDED = 200
 
 
-def markdown(comparison: Comparison, head: str = "HEAD.json", folder: str | None = None) -> str:
-    """The whole report, ending with a line break; its commands name `head` and, if unusual, the baselines' `folder`."""
+def markdown(
+    comparison: Comparison,
+    head: str = "HEAD.json",
+    folder: str | None = None,
+    measured: Fingerprint | None = None,
+) -> str:
+    """The whole report, ending with a line break; see `wording.next_steps` for the others."""
     kind = comparison.diagnosis.class_
     blocks = [
         f"### {wording.headline(comparison)}",
@@ -25,13 +34,15 @@ def markdown(comparison: Comparison, head: str = "HEAD.json", folder: str | None
         *_stages(comparison),
         *_metrics(comparison),
         *_warnings(comparison),
-        *_next(comparison, head, folder),
+        *_next(comparison, head, folder, measured),
     ]
     return "\n\n".join(blocks) + "\n"
 
 
-def _next(comparison: Comparison, head: str, folder: str | None) -> Iterator[str]:
-    for step, commands in wording.next_steps(comparison, head, folder):
+def _next(
+    comparison: Comparison, head: str, folder: str | None, measured: Fingerprint | None
+) -> Iterator[str]:
+    for step, commands in wording.next_steps(comparison, head, folder, measured):
         lines = "\n".join(_fenced(command) for command in commands)
         yield f"{words(step, _REASON_WIDTH)}:\n\n```\n{lines}\n```"
 

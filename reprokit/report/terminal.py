@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from reprokit.model.comparison import Comparison
 from reprokit.report import wording
 from reprokit.report.escape import plain, value_text
 from reprokit.report.table import table
+
+if TYPE_CHECKING:
+    from reprokit.model.fingerprint import Fingerprint
 
 _COLOURS = {"holds": "32", "drifted": "31", "no_baseline": "33", "invalid": "31"}
 _VALUE_WIDTH = 36
@@ -15,9 +19,13 @@ _REASON_WIDTH = 400
 
 
 def text(
-    comparison: Comparison, color: bool = False, head: str = "HEAD.json", folder: str | None = None
+    comparison: Comparison,
+    color: bool = False,
+    head: str = "HEAD.json",
+    folder: str | None = None,
+    measured: Fingerprint | None = None,
 ) -> str:
-    """The whole report, ending with a line break; its commands name `head` and, if unusual, the baselines' `folder`."""
+    """The whole report, ending with a line break; see `wording.next_steps` for the others."""
     title = wording.headline(comparison)
     if color:
         title = f"\x1b[1;{_COLOURS[comparison.verdict.state]}m{title}\x1b[0m"
@@ -29,7 +37,7 @@ def text(
         ("Stages", list(_stages(comparison))),
         ("Metrics", list(_metrics(comparison))),
         ("Warnings", [f"  ! {plain(warning, _REASON_WIDTH)}" for warning in comparison.warnings]),
-        ("Next", list(_next(comparison, head, folder))),
+        ("Next", list(_next(comparison, head, folder, measured))),
     ):
         if body:
             lines += ["", f"\x1b[1m{title}\x1b[0m" if color else title, *body]
@@ -41,8 +49,10 @@ def _diagnosis_title(comparison: Comparison) -> str:
     return "Diagnosis" if kind is None else f"Diagnosis: {kind}"
 
 
-def _next(comparison: Comparison, head: str, folder: str | None) -> Iterator[str]:
-    for words, commands in wording.next_steps(comparison, head, folder):
+def _next(
+    comparison: Comparison, head: str, folder: str | None, measured: Fingerprint | None
+) -> Iterator[str]:
+    for words, commands in wording.next_steps(comparison, head, folder, measured):
         yield f"  {plain(words, _REASON_WIDTH)}:"
         yield from (f"    {plain(command, _REASON_WIDTH)}" for command in commands)
 
@@ -72,7 +82,9 @@ def _environment(comparison: Comparison) -> Iterator[str]:
 
 
 def _stages(comparison: Comparison) -> Iterator[str]:
-    shown, more = wording.split(wording.notable_stages(comparison), wording.MOST_STAGES)
+    notable = wording.notable_stages(comparison)
+    kernels = sum(stage.name.startswith("kernel.") for stage in notable)  # all shown: they say what moved
+    shown, more = wording.split(notable, max(wording.MOST_STAGES, kernels + 1))
     first = comparison.diagnosis.first_stage
     rows = []
     for stage in shown:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from reprokit.model import trace
 from reprokit.model.comparison import Comparison, MetricComparison, Side, StageComparison
 from reprokit.model.trace import Number
 
+if TYPE_CHECKING:
+    from reprokit.model.fingerprint import Fingerprint
+
 MOST_FIELDS = 10
 MOST_STAGES = 10
+_LONGEST_PATH = 200
 MOST_REASONS = 3
 SIGNS = {"holds": "✓", "drifted": "✗", "no_baseline": "?", "invalid": "!"}
 STATES = {"holds": "holds", "drifted": "drifted", "no_baseline": "no baseline", "invalid": "invalid"}
@@ -137,12 +142,17 @@ def percent(value: Number, digits: int = 3) -> str:
     return f"{trace.figure(value if isinstance(value, str) else 100 * value, digits)} %"
 
 
-def next_steps(comparison: Comparison, head: str, folder: str | None) -> list[tuple[str, list[str]]]:
-    """What to do and the commands for it: `head` is the file of the head, `folder` that of the baselines if unusual.
+def next_steps(
+    comparison: Comparison, head: str, folder: str | None, measured: Fingerprint | None
+) -> list[tuple[str, list[str]]]:
+    """What to do and the commands for it.
+
+    `head` is the file of the head and `measured` what stands in it; `folder` is that of the baselines if unusual.
 
     What `reprokit baseline approve` refuses is not suggested, nor approving what another seed gave.
     """
-    state, file = comparison.verdict.state, shlex.quote(head)
+    state, file = comparison.verdict.state, _argument(head, "HEAD.json")
+    again = "again.json" if Path(head).name != "again.json" else "once-more.json"
     seeds = next((change for change in comparison.environment if change.field == "seeds.base"), None)
     if state in ("holds", "invalid"):
         return []
@@ -150,25 +160,41 @@ def next_steps(comparison: Comparison, head: str, folder: str | None) -> list[tu
         return [
             (
                 "The seeds differ: measure with that of the base",
-                [f"reprokit probe -o again.json --seed {seeds.base}"],
+                [_measure(again, measured, seeds.base)],
             )
         ]
     steps = []
     if state == "drifted":
-        again = ["reprokit probe -o again.json", f"reprokit compare {file} again.json"]
         steps.append(
             (
                 f"Measure again, set up exactly as for {head}: if that differs too, the run does not repeat itself, "
                 "and no machine is to blame",
-                again,
+                [_measure(again, measured), f"reprokit compare {file} {again}"],
             )
         )
     if comparison.unapprovable is None:
         words = (
             "If the new numbers are right, approve them"
             if state == "drifted"
-            else "If they are right, approve them"
+            else f"If the numbers of {head} are right, approve them"
         )
         approve = f"reprokit baseline approve {file} --cell {comparison.base.cell or 'NAME'} --reason WHY"
-        steps.append((words, [approve + (f" --folder {shlex.quote(folder)}" if folder else "")]))
+        steps.append((words, [approve + (f" --folder {_argument(folder, 'FOLDER')}" if folder else "")]))
     return steps
+
+
+def _measure(output: str, like: Fingerprint | None, seed: Any = None) -> str:
+    """The command that measures as `like` was measured; with another seed where one is given."""
+    command = f"reprokit probe -o {output}"
+    if like is not None:
+        command += f" --profile {like.probe.profile}" if like.probe.profile != "full" else ""
+        command += f" --device {like.probe.device}" if like.probe.device != "cpu" else ""
+        seed = like.seeds.base or None if seed is None else seed
+    return command if seed is None else f"{command} --seed {seed}"
+
+
+def _argument(path: str, placeholder: str) -> str:
+    """`path` for a command line; the placeholder where rendering would turn it into another file's name."""
+    if not path.isprintable() or "`" in path or len(path) > _LONGEST_PATH:
+        return placeholder
+    return shlex.quote(f"./{path}" if path.startswith("-") else path)

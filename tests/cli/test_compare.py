@@ -173,3 +173,35 @@ def test_another_seed_is_measured_again_and_not_approved(tmp_path: Path, base: s
     assert done.exit_code == 1
     assert "reprokit probe -o again.json --seed 0" in done.stdout
     assert "baseline approve" not in done.stdout
+
+
+def test_a_report_replaces_nothing_that_is_compared(tmp_path: Path, base: str) -> None:
+    head = written(tmp_path / "head.json", fingerprint())
+    before = Path(base).read_bytes(), Path(head).read_bytes()
+    (tmp_path / "link.json").symlink_to(head)
+    for output in (base, head, str(tmp_path / "link.json")):
+        refused = invoke(base, head, "-o", output)
+        assert isinstance(refused.exception, InvalidInput)
+        assert "is also read; the report would replace it" in str(refused.exception)
+    assert (Path(base).read_bytes(), Path(head).read_bytes()) == before
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+def test_without_a_baseline_the_approving_command_is_always_said(tmp_path: Path, form: str) -> None:
+    head = written(tmp_path / "head.json", fingerprint())
+    for options in ((), ("-o", str(tmp_path / "report"))):
+        done = invoke("baselines/cpu.json", head, "--format", form, *options)
+        assert done.exit_code == 5
+        assert (done.stdout + done.stderr).count(
+            f"reprokit baseline approve {head} --cell cpu --reason WHY"
+        ) == 1
+
+
+def test_another_workload_is_no_missing_approval(tmp_path: Path) -> None:
+    baseline = tmp_path / "cpu.json"
+    approve_in_file(baseline, fingerprint(), "cpu")
+    head = written(tmp_path / "head.json", fingerprint(probe__name="mine"))
+    done = invoke(baseline, head)
+    assert done.exit_code == 2
+    assert "the base's probe has name lfq, the head's mine" in done.stdout
+    assert "baseline approve" not in done.stdout

@@ -100,7 +100,11 @@ def test_an_output_that_cannot_be_written_is_told_before_the_work(run, tmp_path)
     assert (
         done.stderr == f"reprokit: {tmp_path}/missing/x.json: the folder {tmp_path}/missing does not exist\n"
     )
-    assert run("probe", "-o", tmp_path).returncode == 2
+    for folder in (tmp_path, ""):
+        done = run("probe", "-o", folder)
+        assert done.returncode == 2
+        assert "is a folder; name a file" in done.stderr or "is a directory" in done.stderr
+        assert "invariant" not in done.stderr
 
 
 @pytest.mark.parametrize("step", [0, 4, 8, 10])

@@ -6,8 +6,10 @@ import pytest
 from reprokit.compare.baseline import approve
 from reprokit.model import canonical
 from tests.compare import builders
-from tests.compare.builders import fingerprint
+from tests.compare.builders import changed, fingerprint
 from tests.model.test_reading import HOSTILE
+
+MOVED = {"change": "another order", "moved": True, "flipped": None}
 
 
 def test_every_hostile_document_costs_one_line_and_exit_code_2(run, tmp_path):
@@ -56,7 +58,7 @@ def test_a_name_with_control_characters_does_not_reach_the_terminal(run, tmp_pat
     done = run("validate", path)
     assert done.returncode == 2
     assert "\x1b" not in done.stderr
-    assert done.stderr.count("\n") == 2
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -74,6 +76,22 @@ def test_a_name_with_control_characters_does_not_reach_the_terminal(run, tmp_pat
         (
             {"metrics": [builders.metric(numbers=[0.9])]},
             "/metrics/0/values: expected one for each of 5 seeds, found 1",
+        ),
+        (
+            {"stages": changed("kernel.gemm.fp32", state="blind", control=MOVED)},
+            "/stages/9/state: expected blind exactly where the control did not move, found blind",
+        ),
+        (
+            {"stages": changed("kernel.gemm.fp32", control=MOVED | {"moved": False})},
+            "/stages/9/state: expected blind exactly where the control did not move, found ok",
+        ),
+        (
+            {"stages": changed("kernel.gemm.fp32", sha256=None)},
+            "/stages/9/sha256: expected a hash exactly where the stage is available, found none in state ok",
+        ),
+        (
+            {"stages": changed("kernel.gemm.fp32", state="unavailable")},
+            "/stages/9/sha256: expected a hash exactly where the stage is available, found one in state unavailable",
         ),
     ],
 )

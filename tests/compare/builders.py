@@ -210,7 +210,7 @@ def fingerprint(
         "stages": stages,
         "metrics": [metric()] if metrics is None else metrics,
         "run": {
-            "other_variables": {"count": 3, "sha256": sha("others")},
+            "other_variables": {"count": 3, "sha256": sha("others"), "values": None},
             "detail": "private",
             "started": "2026-01-01T00:00:00Z",
             "seconds": 1.0,

@@ -232,16 +232,28 @@ def test_swapped_order_of_stages_is_no_difference() -> None:
 
 
 def test_a_blind_stage_counts_for_no_level_and_is_shown() -> None:
-    found = held(
-        changed("kernel.gemm.fp32", state="blind", content=jittered(numbers_of("kernel.gemm.fp32"), 0.1))
-    )
+    head = changed("kernel.gemm.fp32", state="blind", content=jittered(numbers_of("kernel.gemm.fp32"), 0.1))
+    found = compare(fingerprint(changed("kernel.gemm.fp32", state="blind")), fingerprint(head))
     assert found.verdict.state == "holds"
     assert row(found, "kernel.gemm.fp32").state == "blind"
     assert row(found, "kernel.gemm.fp32").difference == "blind"
-    assert found.warnings == [
-        "only blind stages differ: kernel.gemm.fp32",
-        "1 stage counted in the base and is blind in the head: kernel.gemm.fp32",
-    ]
+    assert found.warnings == ["only blind stages differ: kernel.gemm.fp32"]
+
+
+def test_a_stage_that_lost_its_control_is_warned_of_and_no_excuse_for_a_difference() -> None:
+    equal = held(changed("kernel.gemm.fp32", state="blind"))
+    assert equal.verdict.state == "holds"
+    assert equal.warnings == ["1 stage counted in the base and is blind in the head: kernel.gemm.fp32"]
+    other = jittered(numbers_of("kernel.gemm.fp32"), 0.1)
+    found = held(changed("kernel.gemm.fp32", state="blind", content=other))
+    assert found.verdict.state == "drifted"
+    assert row(found, "kernel.gemm.fp32").difference == "drifted"
+    control = {"change": "another order", "moved": True, "flipped": None}
+    base = fingerprint(changed("kernel.gemm.fp32", control=control))
+    lost = compare(base, fingerprint(), "conclusion")
+    assert levels(lost) == [False, False, False]
+    assert "kernel.gemm.fp32 has no control in the head" in reasons(lost, 2)
+    assert compare(base, base).verdict.state == "holds"
 
 
 def test_nothing_that_counts_is_no_pass() -> None:

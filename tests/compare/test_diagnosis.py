@@ -104,9 +104,23 @@ def test_nothing_recorded_differs() -> None:
     found = diagnosis(moved("kernel.gemm.fp32"))
     assert found.class_ == "unexplained"
     assert "--detail full" in found.reason
-    hidden = diagnosis(moved("kernel.gemm.fp32"), run__other_variables={"count": 4, "sha256": OTHER})
+    hidden = diagnosis(
+        moved("kernel.gemm.fp32"), run__other_variables={"count": 4, "sha256": OTHER, "values": None}
+    )
     assert hidden.class_ == "unexplained"
     assert "variable that is not shown" in hidden.reason
+    both = [
+        fingerprint(
+            stages,
+            run__detail="full",
+            run__other_variables={"count": 1, "sha256": builders.sha(value), "values": {"MODEL": value}},
+        )
+        for stages, value in ((None, "small"), (moved("kernel.gemm.fp32"), "large"))
+    ]
+    found = compare(*both)
+    assert "differs: run.other_variables.values.MODEL" in found.diagnosis.reason
+    one_sided = compare(fingerprint(), both[1]).environment
+    assert "run.other_variables.values.MODEL" not in [change.field for change in one_sided]
 
 
 def test_classes_of_kernels_come_first() -> None:

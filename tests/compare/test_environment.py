@@ -62,7 +62,7 @@ def test_a_changed_variable_stands_before_what_follows_from_it(
         moved(stage),
         source__commit="b" * 40,
         system__kernel="6.2",
-        run__other_variables={"count": 4, "sha256": builders.sha("more")},
+        run__other_variables={"count": 4, "sha256": builders.sha("more"), "values": None},
         **{f"variables__{variable}": value},
         **effective,
     )
@@ -107,6 +107,14 @@ def test_an_unknown_field_is_possible_and_never_hidden() -> None:
     assert find("future.setting") == (len(RULES), None)
     (change,) = changes(moved("kernel.gemm.fp32"), numpy__cpu_baseline=["SSE9"])
     assert change.field == "numpy.cpu_baseline"
+
+
+@pytest.mark.parametrize("name", ["MKL_VERBOSE", "ONEDNN_VERBOSE", "DNNL_VERBOSE"])
+def test_a_switch_that_only_prints_is_never_blamed_nor_does_it_excuse_the_machine(name: str) -> None:
+    verbose = {f"variables__{name}": "1"}
+    found = compare(fingerprint(), fingerprint(moved("kernel.gemm.fp32"), cpu__model="Another", **verbose))
+    assert {change.field: change.relevance for change in found.environment}[f"variables.{name}"] == "unlikely"
+    assert found.diagnosis.caused_by_change == "no"
 
 
 def test_what_is_known_to_change_no_number_is_unlikely() -> None:

@@ -45,7 +45,11 @@ def test_a_name_that_is_not_listed_counts_only_in_the_hash(name: str) -> None:
     environment = {name: "hunter2", "MKL_CBWR": "AVX2"}
     for detail in ("private", "full"):
         assert variables.collect(detail, environment) == {"MKL_CBWR": "AVX2"}
-    assert variables.other_variables(environment) == {"count": 1, "sha256": hashed(f"{name}=hunter2\n")}
+    assert variables.other_variables("private", environment) == {
+        "count": 1,
+        "sha256": hashed(f"{name}=hunter2\n"),
+        "values": None,
+    }
 
 
 @pytest.mark.parametrize("detail", ["private", "full"])
@@ -84,17 +88,33 @@ def test_preloaded_libraries_are_shown_by_name() -> None:
 
 
 def test_the_hash_of_the_others_depends_on_names_and_values_but_not_on_order() -> None:
-    first = variables.other_variables({"A": "1", "B": "2"})
-    assert first == variables.other_variables({"B": "2", "A": "1"})
-    assert first != variables.other_variables({"A": "2", "B": "1"})
+    first = variables.other_variables("private", {"A": "1", "B": "2"})
+    assert first == variables.other_variables("private", {"B": "2", "A": "1"})
+    assert first != variables.other_variables("private", {"A": "2", "B": "1"})
 
 
 @pytest.mark.parametrize("name", ["_", "SHLVL", "GITHUB_RUN_ID", "PYTEST_CURRENT_TEST", "RUNNER_TEMP", "CI"])
 def test_the_bookkeeping_of_a_run_is_no_change(name: str) -> None:
-    assert variables.other_variables({name: "1", "A": "2"}) == variables.other_variables({"A": "2"})
-    assert variables.other_variables({"CIRCUS": "1"})["count"] == 1
+    assert variables.other_variables("private", {name: "1", "A": "2"}) == variables.other_variables(
+        "private", {"A": "2"}
+    )
+    assert variables.other_variables("private", {"CIRCUS": "1"})["count"] == 1
 
 
 def test_a_name_of_odd_bytes_is_hashed_with_the_others() -> None:
     assert variables.collect("full", {"ONEDNN_\udcff": "1"}) == {}
-    assert variables.other_variables({"ONEDNN_\udcff": "1"})["count"] == 1
+    assert variables.other_variables("private", {"ONEDNN_\udcff": "1"})["count"] == 1
+
+
+def test_full_detail_shows_what_is_on_no_list_but_no_secret() -> None:
+    environment = {
+        "MODEL": "large",
+        "MY_TOKEN": "hunter2",
+        "OMP_NUM_THREADS": "2",
+        "SHLVL": "1",
+        "A\x1b": "1",
+    }
+    found = variables.other_variables("full", environment)
+    assert (found["count"], found["values"]) == (3, {"MODEL": "large"})
+    private = variables.other_variables("private", environment)
+    assert private == found | {"values": None}

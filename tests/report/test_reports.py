@@ -155,14 +155,14 @@ def test_a_hostile_document_stays_words() -> None:
 def test_blind_differences_are_never_silent(render: object) -> None:
     assert callable(render)
     blind = {"kernel.gelu.fp32": {"state": "blind", "content": builders.values(1)}}
-    shown = render(compare(fingerprint(), fingerprint(changed_all(blind))))
+    base = fingerprint(changed("kernel.gelu.fp32", state="blind"))
+    shown = render(compare(base, fingerprint(changed_all(blind))))
     assert "0 of 14 stages differ, and 1 blind, which proves nothing" in shown
     assert "No number differs" not in shown
     assert "Only blind stages differ, which proves nothing: kernel.gelu.fp32." in shown
     assert "only blind stages differ: kernel.gelu.fp32" in shown
-    assert "1 stage counted in the base and is blind in the head: kernel.gelu.fp32" in shown
     both = changed_all({**blind, "kernel.gemm.fp32": {"content": builders.values(2)}})
-    shown = render(compare(fingerprint(), fingerprint(both)))
+    shown = render(compare(base, fingerprint(both)))
     assert "1 of 14 stages differ, and 1 blind, which proves nothing" in shown
     assert "1 blind stage differs, which proves nothing: kernel.gelu.fp32" in shown
 
@@ -188,6 +188,43 @@ def test_what_approve_refuses_is_not_suggested(
 
 def test_the_next_command_can_be_run(drifted: Comparison) -> None:
     assert "reprokit probe -o again.json\n" in text(drifted)
+
+
+def test_the_next_command_measures_as_the_head_was_measured_and_overwrites_nothing_compared() -> None:
+    how = {"probe__profile": "quick", "probe__device": "cuda", "seeds__base": 7}
+    base, head = fingerprint(**how), fingerprint(moved("kernel.gemm.fp32"), **how)
+    shown = text(compare(base, head), head="runs/again.json", measured=head)
+    assert "reprokit probe -o once-more.json --profile quick --device cuda --seed 7\n" in shown
+    assert "reprokit compare runs/again.json once-more.json\n" in shown
+    seed = fingerprint(seeds__base=8)
+    shown = text(compare(fingerprint(seeds__base=0), seed), measured=seed)
+    assert "reprokit probe -o again.json --seed 0\n" in shown
+
+
+@pytest.mark.parametrize("render", [text, markdown])
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [
+        ("-x.json", "./-x.json"),
+        ("a b.json", "'a b.json'"),
+        ("b`id`.json", "HEAD.json"),
+        ("new\nline.json", "HEAD.json"),
+        ("x" * 300, "HEAD.json"),
+    ],
+)
+def test_a_command_names_the_very_file_or_a_placeholder(
+    render: object, name: str, argument: str, drifted: Comparison
+) -> None:
+    assert callable(render)
+    assert f"reprokit baseline approve {argument} --cell NAME --reason WHY\n" in render(drifted, head=name)
+
+
+def test_all_kernels_that_differ_are_shown_in_the_terminal() -> None:
+    names = [f"kernel.more{number}" for number in range(25)]
+    base = [*builders.trace(), *(builders.stage(name, content=builders.values(1)) for name in names)]
+    head = [*builders.trace(), *(builders.stage(name, content=builders.values(2)) for name in names)]
+    shown = text(compare(fingerprint(base), fingerprint(head)))
+    assert [name for name in names if f"{name} " not in shown] == []
 
 
 def test_infinity_is_a_word_and_no_tag() -> None:

@@ -40,7 +40,7 @@ Row = tuple[str, str]
     type=click.Choice(["private", "full"]),
     default="private",
     show_default=True,
-    help="full also shows UUIDs, PCI addresses, paths and all packages: only for private repositories.",
+    help="full also shows UUIDs, addresses, paths and all packages, in JSON all variables: for private repositories.",
 )
 def env_command(as_json: bool, detail: str) -> None:
     """Show everything about this machine that can change numbers.

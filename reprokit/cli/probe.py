@@ -66,7 +66,7 @@ KEPT_LINES = 20
     type=click.Choice(["private", "full"]),
     default="private",
     show_default=True,
-    help="full also records UUIDs, addresses, paths and every package: for private repositories.",
+    help="full also records UUIDs, addresses, paths, every package and variable: for private repositories.",
 )
 def probe_command(output: Path, profile: str, device: str, seed: int, detail: str) -> None:
     """Measure this machine and write its fingerprint.

@@ -22,6 +22,12 @@ class ProbeFailed(ReprokitError):
     exit_code = 3
 
 
+class ServiceFailed(ReprokitError):
+    """A service that is needed, such as a registry, failed or knows nothing of what was asked."""
+
+    exit_code = 4
+
+
 def one_line(message: str) -> str:
     """`message` on one line, with nothing in it that a terminal would obey."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)

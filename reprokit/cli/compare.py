@@ -8,7 +8,7 @@ import click
 
 if TYPE_CHECKING:
     from reprokit.model.comparison import Comparison, Level
-    from reprokit.model.fingerprint import Fingerprint
+    from reprokit.report.wording import Origin
 
 
 @click.command("compare")
@@ -51,6 +51,7 @@ def compare_command(base: str, head: str, level: Level, form: str, output: str |
     from reprokit.model.baseline import Baseline
     from reprokit.model.fingerprint import Fingerprint
     from reprokit.model.reading import read, read_any
+    from reprokit.report.wording import Origin
 
     if output is not None and any(_same(output, path) for path in (base, head)):
         raise InvalidInput(f"{output}: is also read; the report would replace it")
@@ -59,15 +60,15 @@ def compare_command(base: str, head: str, level: Level, form: str, output: str |
         comparison = nothing_approved(cell, [], measured, level)
     else:
         comparison = compare(read_any(base, Fingerprint, Baseline), measured, level)
-    folder = _unusual_folder(base, comparison)
-    report = _render(comparison, form, head, folder, measured)
+    origin = Origin(head, measured, _unusual_folder(base, comparison))
+    report = _render(comparison, form, origin)
     if output is None:
         click.echo(report, nl=False)
     else:
         _write(output, report)
         click.echo(_summary(comparison, output))
     if comparison.verdict.state == "no_baseline" and (output is not None or form == "json"):
-        _echo_steps(comparison, head, folder, measured)
+        _echo_steps(comparison, origin)
     # by click's own way out, so that an exit code of 1 can only be this verdict
     click.get_current_context().exit(EXIT_CODES[comparison.verdict.state])
 
@@ -109,7 +110,7 @@ def _unusual_folder(base: str, comparison: Comparison) -> str | None:
     return str(folder) if comparison.base.source == "baseline" and folder != Path(FOLDER) else None
 
 
-def _render(comparison: Comparison, form: str, head: str, folder: str | None, measured: Fingerprint) -> str:
+def _render(comparison: Comparison, form: str, origin: Origin) -> str:
     if form == "json":
         import msgspec
 
@@ -119,21 +120,21 @@ def _render(comparison: Comparison, form: str, head: str, folder: str | None, me
     if form == "markdown":
         from reprokit.report.markdown import markdown
 
-        return markdown(comparison, head, folder, measured)
+        return markdown(comparison, origin)
     import os
     import sys
 
     from reprokit.report.terminal import text
 
-    return text(comparison, sys.stdout.isatty() and "NO_COLOR" not in os.environ, head, folder, measured)
+    return text(comparison, sys.stdout.isatty() and "NO_COLOR" not in os.environ, origin)
 
 
-def _echo_steps(comparison: Comparison, head: str, folder: str | None, measured: Fingerprint) -> None:
+def _echo_steps(comparison: Comparison, origin: Origin) -> None:
     """What to do without a baseline, where standard output does not say it."""
     from reprokit.report.escape import plain
     from reprokit.report.wording import next_steps
 
-    for words, commands in next_steps(comparison, head, folder, measured):
+    for words, commands in next_steps(comparison, origin):
         click.echo(f"{plain(words, 400)}:", err=True)
         for command in commands:
             click.echo(f"  {plain(command, 1000)}", err=True)

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from reprokit.model.comparison import Comparison, FieldChange, StageComparison
 from reprokit.report import wording
 from reprokit.report.escape import code, value_text
 from reprokit.report.escape import markdown as words
 
-if TYPE_CHECKING:
-    from reprokit.model.fingerprint import Fingerprint
-
+_UNKNOWN = wording.Origin()
 _REASON_WIDTH = 600
 _MOST_FOLDED = 200
 
 
 def markdown(
     comparison: Comparison,
-    head: str = "HEAD.json",
-    folder: str | None = None,
-    measured: Fingerprint | None = None,
+    origin: wording.Origin = _UNKNOWN,
 ) -> str:
-    """The whole report, ending with a line break; see `wording.next_steps` for the others."""
+    """The whole report, ending with a line break."""
     kind = comparison.diagnosis.class_
     blocks = [
         f"### {wording.headline(comparison)}",
@@ -34,17 +29,18 @@ def markdown(
         *_stages(comparison),
         *_metrics(comparison),
         *_warnings(comparison),
-        *_next(comparison, head, folder, measured),
+        *_next(comparison, origin),
     ]
     return "\n\n".join(blocks) + "\n"
 
 
-def _next(
-    comparison: Comparison, head: str, folder: str | None, measured: Fingerprint | None
-) -> Iterator[str]:
-    for step, commands in wording.next_steps(comparison, head, folder, measured):
-        lines = "\n".join(_fenced(command) for command in commands)
-        yield f"{words(step, _REASON_WIDTH)}:\n\n```\n{lines}\n```"
+def _next(comparison: Comparison, origin: wording.Origin) -> Iterator[str]:
+    for step, commands in wording.next_steps(comparison, origin):
+        if commands:
+            lines = "\n".join(_fenced(command) for command in commands)
+            yield f"{words(step, _REASON_WIDTH)}:\n\n```\n{lines}\n```"
+        else:
+            yield f"{words(step, _REASON_WIDTH)}."
 
 
 def _levels(comparison: Comparison) -> Iterator[str]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from reprokit.model.comparison import Comparison
 from reprokit.report import wording
 from reprokit.report.escape import plain, value_text
 from reprokit.report.table import table
 
-if TYPE_CHECKING:
-    from reprokit.model.fingerprint import Fingerprint
-
+_UNKNOWN = wording.Origin()
 _COLOURS = {"holds": "32", "drifted": "31", "no_baseline": "33", "invalid": "31"}
 _VALUE_WIDTH = 36
 _REASON_WIDTH = 400
@@ -21,11 +18,9 @@ _REASON_WIDTH = 400
 def text(
     comparison: Comparison,
     color: bool = False,
-    head: str = "HEAD.json",
-    folder: str | None = None,
-    measured: Fingerprint | None = None,
+    origin: wording.Origin = _UNKNOWN,
 ) -> str:
-    """The whole report, ending with a line break; see `wording.next_steps` for the others."""
+    """The whole report, ending with a line break."""
     title = wording.headline(comparison)
     if color:
         title = f"\x1b[1;{_COLOURS[comparison.verdict.state]}m{title}\x1b[0m"
@@ -37,7 +32,7 @@ def text(
         ("Stages", list(_stages(comparison))),
         ("Metrics", list(_metrics(comparison))),
         ("Warnings", [f"  ! {plain(warning, _REASON_WIDTH)}" for warning in comparison.warnings]),
-        ("Next", list(_next(comparison, head, folder, measured))),
+        ("Next", list(_next(comparison, origin))),
     ):
         if body:
             lines += ["", f"\x1b[1m{title}\x1b[0m" if color else title, *body]
@@ -49,11 +44,9 @@ def _diagnosis_title(comparison: Comparison) -> str:
     return "Diagnosis" if kind is None else f"Diagnosis: {kind}"
 
 
-def _next(
-    comparison: Comparison, head: str, folder: str | None, measured: Fingerprint | None
-) -> Iterator[str]:
-    for words, commands in wording.next_steps(comparison, head, folder, measured):
-        yield f"  {plain(words, _REASON_WIDTH)}:"
+def _next(comparison: Comparison, origin: wording.Origin) -> Iterator[str]:
+    for words, commands in wording.next_steps(comparison, origin):
+        yield f"  {plain(words, _REASON_WIDTH)}{':' if commands else '.'}"
         yield from (f"    {plain(command, _REASON_WIDTH)}" for command in commands)
 
 

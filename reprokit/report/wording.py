@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -142,55 +143,69 @@ def percent(value: Number, digits: int = 3) -> str:
     return f"{trace.figure(value if isinstance(value, str) else 100 * value, digits)} %"
 
 
-def next_steps(
-    comparison: Comparison, head: str, folder: str | None, measured: Fingerprint | None
-) -> list[tuple[str, list[str]]]:
-    """What to do and the commands for it.
+@dataclass(frozen=True)
+class Origin:
+    """Where the head of a comparison stands and how it was measured: what the suggested commands are made of.
 
-    `head` is the file of the head and `measured` what stands in it; `folder` is that of the baselines if unusual.
+    `head` is its file and `measured` what stands in it; `folder` is that of the baselines, if unusual. `cell` is the
+    one that `reprokit ci` measured, and `fetch` the command that brings the file to whoever reads the report.
+    """
+
+    head: str = "HEAD.json"
+    measured: Fingerprint | None = None
+    folder: str | None = None
+    cell: str | None = None
+    fetch: str | None = None
+
+
+def next_steps(comparison: Comparison, origin: Origin) -> list[tuple[str, list[str]]]:
+    """What to do and the commands for it.
 
     What `reprokit baseline approve` refuses is not suggested, nor approving what another seed gave.
     """
-    state, file = comparison.verdict.state, _argument(head, "HEAD.json")
-    again = "again.json" if Path(head).name != "again.json" else "once-more.json"
+    state, file = comparison.verdict.state, _argument(origin.head, "HEAD.json")
+    fetch = [origin.fetch] if origin.fetch else []
     seeds = next((change for change in comparison.environment if change.field == "seeds.base"), None)
     if state in ("holds", "invalid"):
         return []
     if seeds is not None:
-        return [
-            (
-                "The seeds differ: measure with that of the base",
-                [_measure(again, measured, seeds.base)],
-            )
-        ]
+        if origin.cell:
+            return [(f"The seeds differ: write `seed: {seeds.base}` at cell {origin.cell}", [])]
+        _, commands = _measure(origin, seeds.base)
+        return [("The seeds differ: measure with that of the base", commands)]
     steps = []
     if state == "drifted":
+        again, commands = _measure(origin)
         steps.append(
             (
-                f"Measure again, set up exactly as for {head}: if that differs too, the run does not repeat itself, "
-                "and no machine is to blame",
-                [_measure(again, measured), f"reprokit compare {file} {again}"],
+                f"Measure again, set up exactly as for {origin.head}: if that differs too, the run does not repeat "
+                "itself, and no machine is to blame",
+                [*commands, f"reprokit compare {file} {again}"],
             )
         )
     if comparison.unapprovable is None:
         words = (
             "If the new numbers are right, approve them"
             if state == "drifted"
-            else f"If the numbers of {head} are right, approve them"
+            else f"If the numbers of {origin.head} are right, approve them"
         )
         approve = f"reprokit baseline approve {file} --cell {comparison.base.cell or 'NAME'} --reason WHY"
-        steps.append((words, [approve + (f" --folder {_argument(folder, 'FOLDER')}" if folder else "")]))
+        folder = f" --folder {_argument(origin.folder, 'FOLDER')}" if origin.folder else ""
+        steps.append((words, [*fetch, approve + folder]))
     return steps
 
 
-def _measure(output: str, like: Fingerprint | None, seed: Any = None) -> str:
-    """The command that measures as `like` was measured; with another seed where one is given."""
-    command = f"reprokit probe -o {output}"
+def _measure(origin: Origin, seed: Any = None) -> tuple[str, list[str]]:
+    """Where the commands write that measure as before, and these commands; with another seed where one is given."""
+    if origin.cell:
+        return "again/fingerprint.json", [f"reprokit ci --cell {origin.cell} --output again"]
+    output = "again.json" if Path(origin.head).name != "again.json" else "once-more.json"
+    command, like = f"reprokit probe -o {output}", origin.measured
     if like is not None:
         command += f" --profile {like.probe.profile}" if like.probe.profile != "full" else ""
         command += f" --device {like.probe.device}" if like.probe.device != "cpu" else ""
         seed = like.seeds.base or None if seed is None else seed
-    return command if seed is None else f"{command} --seed {seed}"
+    return output, [command if seed is None else f"{command} --seed {seed}"]
 
 
 def _argument(path: str, placeholder: str) -> str:

@@ -11,6 +11,7 @@ from reprokit.compare.baseline import approve
 from reprokit.model.comparison import Comparison
 from reprokit.report.markdown import markdown
 from reprokit.report.terminal import text
+from reprokit.report.wording import Origin
 from tests.compare import builders
 from tests.compare.builders import changed, changed_all, fingerprint, jittered, moved, numbers_of
 
@@ -193,11 +194,11 @@ def test_the_next_command_can_be_run(drifted: Comparison) -> None:
 def test_the_next_command_measures_as_the_head_was_measured_and_overwrites_nothing_compared() -> None:
     how = {"probe__profile": "quick", "probe__device": "cuda", "seeds__base": 7}
     base, head = fingerprint(**how), fingerprint(moved("kernel.gemm.fp32"), **how)
-    shown = text(compare(base, head), head="runs/again.json", measured=head)
+    shown = text(compare(base, head), origin=Origin("runs/again.json", head))
     assert "reprokit probe -o once-more.json --profile quick --device cuda --seed 7\n" in shown
     assert "reprokit compare runs/again.json once-more.json\n" in shown
     seed = fingerprint(seeds__base=8)
-    shown = text(compare(fingerprint(seeds__base=0), seed), measured=seed)
+    shown = text(compare(fingerprint(seeds__base=0), seed), origin=Origin(measured=seed))
     assert "reprokit probe -o again.json --seed 0\n" in shown
 
 
@@ -216,7 +217,9 @@ def test_a_command_names_the_very_file_or_a_placeholder(
     render: object, name: str, argument: str, drifted: Comparison
 ) -> None:
     assert callable(render)
-    assert f"reprokit baseline approve {argument} --cell NAME --reason WHY\n" in render(drifted, head=name)
+    assert f"reprokit baseline approve {argument} --cell NAME --reason WHY\n" in render(
+        drifted, origin=Origin(name)
+    )
 
 
 def test_all_kernels_that_differ_are_shown_in_the_terminal() -> None:
@@ -244,3 +247,23 @@ def test_shares_and_counts_stay_apart() -> None:
     (line,) = [line for line in shown.splitlines() if "of the codes flipped" in line]
     assert "0.391 % of the codes flipped" in line
     assert "✓ within 100 %" in line
+
+
+@pytest.mark.parametrize("render", [text, markdown])
+def test_the_commands_for_a_cell_fetch_its_artifact_and_run_the_cell_again(
+    render: object, drifted: Comparison
+) -> None:
+    assert callable(render)
+    origin = Origin("fingerprint.json", cell="gpu", fetch="gh run download 7 --name reprokit-gpu")
+    lines = [line.strip() for line in render(drifted, origin=origin).splitlines()]
+    first = lines.index("reprokit ci --cell gpu --output again")
+    assert lines[first + 1] == "reprokit compare fingerprint.json again/fingerprint.json"
+    fetched = lines.index("gh run download 7 --name reprokit-gpu")
+    assert lines[fetched + 1] == "reprokit baseline approve fingerprint.json --cell NAME --reason WHY"
+
+
+def test_another_seed_of_a_cell_is_a_matter_of_its_configuration() -> None:
+    found = compare(fingerprint(seeds__base=0), fingerprint(seeds__base=7))
+    shown = text(found, origin=Origin(cell="gpu"))
+    assert "The seeds differ: write `seed: 0` at cell gpu.\n" in shown
+    assert "reprokit ci" not in shown

@@ -5,20 +5,33 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import BinaryIO, NoReturn
 
-# `python -m` puts the working folder first on the path, where a user's random.py would shadow the library's
+# `python -m` puts the working folder first on the path, where a user's random.py would shadow the library's.
+# What stands there instead is the folder of a staged probe side, or nothing.
 _START = (
-    "import sys; sys.path[0] or sys.path.pop(0); del sys.argv[0]; "
-    "import runpy; runpy.run_module(sys.argv[0], run_name='__main__')"
+    "import sys; sys.path[:1] = [sys.argv[1]] if sys.argv[1] else sys.path[:1] if sys.path[0] else []; "
+    "del sys.argv[:2]; import runpy; runpy.run_module(sys.argv[0], run_name='__main__')"
 )
 
+STAGED = "reprokit-probe-side"  # the file that marks the folder of a staged probe side
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
-def command(module: str, *arguments: str) -> list[str]:
-    """The command line that runs `module` as a program with this interpreter, the working folder not on its path."""
-    return [sys.executable, "-c", _START, module, *arguments]
+def command(module: str, *arguments: str, python: str = sys.executable, side: str | None = None) -> list[str]:
+    """The command line that runs `module` as a program, the working folder not on its path.
+
+    `side` is the folder of a staged probe side, first on the path of `python`; by default the one that this process
+    runs from, if any.
+    """
+    return [python, "-c", _START, _own_side() if side is None else side, module, *arguments]
+
+
+def _own_side() -> str:
+    """The staged folder that this process runs from; empty where the package is installed or checked out."""
+    root = Path(__file__).resolve().parent.parent
+    return str(root) if (root / STAGED).exists() else ""
 
 
 def end_with_parent() -> None:
@@ -33,12 +46,13 @@ def end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def claim_output() -> BinaryIO:
-    """Standard output for this process's document alone: what libraries print there goes to standard error.
+def claim_output(path: str | None = None) -> BinaryIO:
+    """Standard output, or the file `path`, for this process's document alone.
 
-    MKL and oneDNN print to the descriptor itself when they are asked to be verbose.
+    What libraries print to standard output goes to standard error: MKL and oneDNN print to the descriptor itself
+    when they are asked to be verbose.
     """
-    output = os.fdopen(os.dup(1), "wb")
+    output = os.fdopen(os.dup(1), "wb") if path is None else Path(path).open("wb")  # noqa: SIM115 - handed over
     os.dup2(2, 1)
     return output
 

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,21 +11,6 @@ import click
 
 if TYPE_CHECKING:
     from reprokit.model.fingerprint import Fingerprint
-
-STEPS = (
-    "invariant",
-    "rng",
-    "data",
-    "weights",
-    "quantize",
-    "layers",
-    "kernel",
-    "metrics",
-    "environment",
-    "fresh process",
-)
-SAYS = "reprokit.probe: "  # how the probe side starts its own lines
-KEPT_LINES = 20
 
 
 @click.command("probe")
@@ -101,68 +82,14 @@ def probe_command(output: Path, profile: str, device: str, seed: int, detail: st
 
 
 def _run(arguments: list[str]) -> bytes:
-    """The output of the probe side, its progress shown while it works."""
-    import tempfile
-
+    """The output of the probe side in this interpreter, its progress shown while it works."""
     from reprokit import launch
-    from reprokit.errors import ProbeFailed
+    from reprokit.cli.progress import shown
+    from reprokit.engines.listening import Listener
+    from reprokit.engines.local import heard
 
-    lines: list[str] = []
-    # the document goes to a file, so that reading the progress cannot block the one who writes it
-    with tempfile.TemporaryFile() as document, _progress() as advance:
-        process = subprocess.Popen(
-            launch.command("reprokit.probe", *arguments),
-            stdout=document,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,  # so that all of it can be ended at once
-        )
-        try:
-            assert process.stderr is not None
-            for line in process.stderr:
-                lines = [*lines[-KEPT_LINES:], line.rstrip()]
-                step = line.strip().removeprefix(SAYS)
-                if step in STEPS:
-                    advance(step)
-            code = process.wait()
-        except BaseException:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait()
-            raise
-        if code:
-            raise ProbeFailed(_failure(code, lines))
-        document.seek(0)
-        return document.read()
-
-
-def _failure(code: int, lines: list[str]) -> str:
-    """Why the probe side ended: its own last word, else the signal, else the last line of its log."""
-    said = [line.removeprefix(SAYS) for line in lines if line.startswith(SAYS)]
-    words = [word for word in said if word not in STEPS]
-    if words:
-        return words[-1]
-    if code < 0:
-        return (
-            f"the probe was ended by {signal.Signals(-code).name} during {said[-1] if said else 'its start'}"
-        )
-    return f"the probe ended with exit code {code}: {lines[-1] if lines else 'it said nothing'}"
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Calls with the name of each step as it starts: a bar on a terminal, plain lines in a log."""
-    if not sys.stderr.isatty():
-        done = iter(range(1, len(STEPS) + 1))
-        yield lambda step: click.echo(f"probe [{next(done, len(STEPS))}/{len(STEPS)}] {step}", err=True)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("probe"), BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("importing torch", total=len(STEPS))
-        yield lambda step: bar.update(task, advance=1, description=step)
+    with shown("importing torch") as say:
+        return heard(launch.command("reprokit.probe", *arguments), Listener(say))
 
 
 def _validated(data: bytes) -> Fingerprint:

@@ -16,7 +16,7 @@ from reprokit.model.fingerprint import Fingerprint
 
 SECTIONS = (
     "seeds", "variables", "packages", "torch", "numpy", "libraries",
-    "driver", "gpus", "cpu", "system", "python", "source",
+    "driver", "gpus", "cpu", "system", "python", "image", "source",
 )  # fmt: skip
 # Entries of these come and go as a whole, which is one change; the field that names such an entry to a reader.
 COLLECTIONS = {"libraries": ".path", "gpus": ".name"}

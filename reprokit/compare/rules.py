@@ -315,6 +315,11 @@ RULES: tuple[Rule, ...] = (
     Rule("python.packages_count", (), "a count", harmless=True),
     Rule("python.packages_sha256", (), "some package, listed or not, differs"),
     Rule("python.*", (), "the interpreter"),
+    # The image, known by what is in it: packages and libraries of their own say more.
+    Rule("image.digest", (), "another image can bring other libraries"),
+    Rule("image.recipe", (), "another image can bring other libraries"),
+    Rule("image.base", (), "another base can bring other libraries"),
+    Rule("image.*", (), "a name, or how sure it is", harmless=True),
     # The code under review.
     Rule("source.probe_sha256", (), "the measuring code itself"),
     Rule("source.reprokit", (), "the measuring code itself"),

@@ -6,6 +6,7 @@ read is recorded with its reason. The shape of the result is `reprokit.model.env
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from reprokit.environment import (
@@ -26,10 +27,11 @@ from reprokit.environment.absence import Absences
 DETAILS = ("private", "full")
 
 
-def collect(detail: str = "private") -> dict[str, Any]:
+def collect(detail: str = "private", told: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Every section of the environment as plain data; call it after operators have run.
 
-    `detail` private keeps out what names a machine, a user or a place; full shows it.
+    `detail` private keeps out what names a machine, a user or a place; full shows it. `told` is what a process in a
+    container cannot know: `image`, `commit` and `dirty`.
 
     Raises:
         ValueError: `detail` is neither.
@@ -54,7 +56,8 @@ def collect(detail: str = "private") -> dict[str, Any]:
         "numpy": numpy,
         "libraries": libraries.collect(absences, detail),
         "variables": variables.collect(detail),
-        "source": source.collect(absences),
+        "source": source.collect(absences, told),
+        "image": None if told is None else told["image"],
     }
     return {**sections, "absent": absences.entries()}
 

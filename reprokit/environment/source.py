@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,15 @@ _REFUSALS = (
 )
 
 
-def collect(absences: Absences) -> dict[str, Any]:
-    """The section `source`."""
-    commit, dirty = _git_state(absences)
+def collect(absences: Absences, told: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The section `source`; `told` holds `commit` and `dirty` of a repository that this process cannot see."""
+    if told is None:
+        commit, dirty = state(absences)
+    else:
+        commit, dirty = told["commit"], told["dirty"]
+        for field, value in (("source.commit", commit), ("source.dirty", dirty)):
+            if value is None:
+                absences.unavailable(field, "whoever started the probe could not read it either")
     return {
         "commit": commit,
         "dirty": dirty,
@@ -49,7 +56,8 @@ def measuring_code() -> str:
     return "sha256:" + total.hexdigest()
 
 
-def _git_state(absences: Absences) -> tuple[str | None, bool | None]:
+def state(absences: Absences) -> tuple[str | None, bool | None]:
+    """Commit of the repository around the working folder, and whether tracked files differ from it."""
     try:
         lines = _git_status().splitlines()
     except Unavailable as error:

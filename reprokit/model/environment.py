@@ -320,6 +320,25 @@ class Library(Document, frozen=True):
     sha256: Annotated[Sha256 | None, Meta(description="Hash of the file; null where a build id names it.")]
 
 
+class Image(Document, frozen=True):
+    """The image whose container the process ran in."""
+
+    name: Annotated[Text | None, Meta(description="Name in the configuration.")]
+    digest: Annotated[
+        Sha256 | None, Meta(description="Digest of its manifest; null where it was built on this machine.")
+    ]
+    recipe: Annotated[
+        Sha256 | None,
+        Meta(description="Hash over Dockerfile, base and locked requirements; null where it was not built."),
+    ]
+    base: Annotated[
+        Text | None, Meta(description="Base as `name:tag@sha256:…`; null where it was not built.")
+    ]
+    checked: Annotated[
+        bool, Meta(description="Whether a container engine confirmed it; false: it is only claimed.")
+    ]
+
+
 class Source(Document, frozen=True):
     """The repository that the process ran in, and the code that measured it."""
 
@@ -372,6 +391,9 @@ class Environment(Document, frozen=True):
         ),
     ]
     source: Annotated[Source, Meta(description="Repository and measuring code.")]
+    image: Annotated[
+        Image | None, Meta(description="The image that it ran in; null: none, or nobody told of one.")
+    ]
     absent: Annotated[
         Annotated[list[AbsentField], Meta(max_length=5000)],
         Meta(description="Fields that are null, and why."),

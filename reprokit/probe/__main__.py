@@ -30,7 +30,7 @@ def main() -> NoReturn:
     """Run as the recording process or, with `--hashes`, as the fresh one."""
     options = _parse()
     launch.end_with_parent()
-    output = launch.claim_output()
+    output = launch.claim_output(options.output)
     try:
         document = _hashes(options) if options.hashes else _fingerprint(options)
     except CannotRun as error:
@@ -47,6 +47,10 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--detail", choices=("private", "full"), default="private")
+    parser.add_argument(
+        "--told", type=json.loads, metavar="JSON", help="image, commit and dirty, where known"
+    )
+    parser.add_argument("--output", metavar="FILE", help="write the document there, not to standard output")
     parser.add_argument("--hashes", action="store_true", help="run once and print hashes alone")
     return parser.parse_args()
 
@@ -58,7 +62,7 @@ def _fail(message: str) -> int:
 
 def _fingerprint(options: argparse.Namespace) -> dict[str, Any]:
     started, clock = datetime.now(timezone.utc), time.perf_counter()
-    fresh = _fresh_process()
+    fresh = _fresh_process(options)
     try:
         device = _device(options.device)
         from reprokit.probe.lfq.parts import parts
@@ -94,10 +98,12 @@ def _fingerprint(options: argparse.Namespace) -> dict[str, Any]:
     return canonical.sealed(document)
 
 
-def _fresh_process() -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        launch.command("reprokit.probe", *sys.argv[1:], "--hashes"), stdout=subprocess.PIPE
+def _fresh_process(options: argparse.Namespace) -> subprocess.Popen[bytes]:
+    command = launch.command(
+        "reprokit.probe",
+        *("--profile", options.profile, "--device", options.device, "--seed", str(options.seed), "--hashes"),
     )
+    return subprocess.Popen(command, stdout=subprocess.PIPE)
 
 
 def _collect(fresh: subprocess.Popen[bytes]) -> dict[str, str]:
@@ -145,7 +151,7 @@ def _import_torch() -> Any:
 def _environment(options: argparse.Namespace) -> dict[str, Any]:
     from reprokit.environment import collect
 
-    return collect(options.detail)
+    return collect(options.detail, options.told)
 
 
 def _probe(options: argparse.Namespace) -> dict[str, Any]:

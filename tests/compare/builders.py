@@ -62,6 +62,7 @@ def environment() -> dict[str, Any]:
         },
         "variables": {},
         "source": {"commit": "a" * 40, "dirty": False, "reprokit": "0.1.0", "probe_sha256": sha("probe")},
+        "image": None,
         "absent": [],
     }
     return sections

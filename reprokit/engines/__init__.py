@@ -1,0 +1,1 @@
+"""Running the probe side where it is to measure: in another interpreter of this machine, or in a container."""

@@ -1,0 +1,1 @@
+"""What GitHub's runner reads of a step."""

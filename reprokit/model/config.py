@@ -55,6 +55,13 @@ class Image(Document, rename="kebab"):
     seen: Annotated[Text | None, Meta(description="Where the digest of the base was found.")] = None
 
 
+class Images(Document):
+    """A list of images, such as the one that comes with reprokit."""
+
+    version: Annotated[Literal[1], Meta(description="Version of this file's format.")]
+    images: Annotated[dict[Name, Image], Meta(description="The images by name.", max_length=64)]
+
+
 class Cell(Document, rename="kebab"):
     """One entry of the matrix: runner labels × image × required level."""
 

@@ -21,6 +21,9 @@ COMMANDS = {
     "probe": "reprokit.cli.probe:probe_command",
     "compare": "reprokit.cli.compare:compare_command",
     "baseline": "reprokit.cli.baseline:baseline_group",
+    "ci": "reprokit.cli.ci:ci_command",
+    "matrix": "reprokit.cli.matrix:matrix_command",
+    "image": "reprokit.cli.image:image_group",
     "validate": "reprokit.cli.validate:validate_command",
 }
 INTERRUPTED = 130

@@ -33,19 +33,38 @@ def validate_command(files: tuple[Path, ...]) -> None:
 
 def _validate(path: Path) -> bool:
     from reprokit.errors import InvalidInput, one_line
-    from reprokit.model import reading
 
     try:
-        document, raw = reading.load_any(path)
-        problems = list(reading.explain(raw, document)) or list(_contradictions(document, raw, path))
+        document, problems = _checked(path)
     except InvalidInput as error:
         click.echo(one_line(str(error)), err=True)
         return False
     for problem in problems:
-        click.echo(one_line(f"{path}: {problem}"), err=True)
+        click.echo(one_line(problem), err=True)
     if not problems:
         click.echo(one_line(f"{path}: a valid {document}"))
     return not problems
+
+
+def _checked(path: Path) -> tuple[str, list[str]]:
+    """The type of a document and what is wrong with it.
+
+    Raises:
+        InvalidInput: it cannot be read, or says of itself that it is none.
+    """
+    from reprokit.model import reading
+
+    if path.suffix in (".yml", ".yaml"):
+        from reprokit.images.recipes import builtin
+        from reprokit.model import matrix
+        from reprokit.model.yaml_reading import Text
+
+        text = Text(path)
+        found = matrix.problems(text, builtin())
+        return "config", list(dict.fromkeys(str(text.error(place, problem)) for place, problem in found))
+    document, raw = reading.load_any(path)
+    wrong = list(reading.explain(raw, document)) or list(_contradictions(document, raw, path))
+    return document, [f"{path}: {problem}" for problem in wrong]
 
 
 def _contradictions(document: str, raw: Any, path: Path) -> Iterator[str]:

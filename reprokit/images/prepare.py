@@ -95,7 +95,7 @@ def _build(client: DockerClient, made: Recipe, wheels: Path | None, say: Say) ->
                 tag=made.tag,
                 buildargs={"BASE": base, "PYTHON": made.python, "RECIPE": made.digest},
                 labels=_labels(made),
-                network_mode="none" if wheels is not None else None,  # type: ignore[arg-type]
+                network_mode="none" if wheels is not None else None,
                 rm=True,
                 forcerm=True,
                 decode=True,

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from reprokit.errors import InvalidInput
 from reprokit.model import canonical
-from reprokit.model.config import Config, Image, Images
-from reprokit.model.reading import read_bytes, read_yaml
+from reprokit.model.config import Config, Image
+from reprokit.model.matrix import read_images
+from reprokit.model.reading import excerpt, nearest, read_bytes
 
 _PACKAGE = Path(__file__).resolve().parent
 # an installation has them beside this module, a checkout at its root
@@ -54,7 +55,7 @@ class Recipe:
 
 def builtin() -> dict[str, Source]:
     """The images that come with reprokit, by name."""
-    images = read_yaml(FOLDER / "images.yml", Images).images
+    images = read_images(FOLDER / "images.yml").images
     return {name: Source(name, image, FOLDER) for name, image in images.items()}
 
 
@@ -71,11 +72,9 @@ def find(sources: Mapping[str, Source], name: str) -> Source:
         InvalidInput: there is none.
     """
     if name not in sources:
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, sources, 1)
-        meant = f"; did you mean {near[0]}?" if near else ""
-        raise InvalidInput(f"no image {name!a}: there are {', '.join(sorted(sources))}{meant}")
+        raise InvalidInput(
+            f"no image {excerpt(name)}{nearest(name, sources)}: the images are {', '.join(sorted(sources))}"
+        )
     return sources[name]
 
 
@@ -98,7 +97,9 @@ def recipe(source: Source) -> Recipe:
 
 def versions(requirements: bytes) -> dict[str, str]:
     """Version by package of a lock."""
-    lines = (line.split(";")[0].split("--hash")[0].strip(" \\") for line in requirements.decode().splitlines())
+    lines = (
+        line.split(";")[0].split("--hash")[0].strip(" \\") for line in requirements.decode().splitlines()
+    )
     pairs = (line.partition("==") for line in lines if "==" in line and not line.startswith("#"))
     return {name.strip().lower(): version.strip() for name, _, version in pairs}
 

@@ -74,7 +74,9 @@ def _failed(reference: str, reason: str) -> ServiceFailed:
     if "manifest unknown" in low or "not found" in low:
         advice = "the registry does not know this digest: was it removed, or is it another repository's?"
     elif "toomanyrequests" in low or "rate limit" in low:
-        advice = f"the registry's pull limit is reached: log in with `docker login`, or name a mirror in {MIRROR}"
+        advice = (
+            f"the registry's pull limit is reached: log in with `docker login`, or name a mirror in {MIRROR}"
+        )
     elif "unauthorized" in low or "denied" in low or "authentication" in low:
         advice = "log in with `docker login`, or check the name"
     else:

@@ -105,7 +105,7 @@ class Cell(Document, rename="kebab"):
     profile: Annotated[Literal["quick", "full"], Meta(description="Which stages of the probe run.")] = "full"
     seed: Annotated[int, Meta(description="Seed of the random stages.", ge=0, le=MAX_SEED)] = 0
     variables: Annotated[
-        dict[Variable, str],
+        dict[Variable, str | int],
         Meta(description="Environment variables of the probe, and nothing else of the runner's."),
     ] = {}
     limits: Annotated[Limits, Meta(description="What its container may use.")] = Limits()

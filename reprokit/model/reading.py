@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ MAX_PROBLEMS = 10
 SCHEMA_VERSION = 1
 
 T = TypeVar("T", bound=msgspec.Struct)
+Place = tuple[Any, ...]  # keys and indices from the root of a document
 # A string that never ends matches up to the end, so that no input makes the scan start over.
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -53,13 +54,11 @@ def read_any(path: str | Path, *models: type[Any]) -> Any:
 
 
 def load_any(path: str | Path) -> tuple[str, Any]:
-    """Type and raw content of the document at `path`: YAML is a configuration, JSON says by its key `document`.
+    """Type and raw content of the JSON document at `path`, which says by its key `document` what it is.
 
     Raises:
-        InvalidInput: as `load_json` and `load_yaml`, or a JSON document of no known type.
+        InvalidInput: as `load_json`, or a document of no known type.
     """
-    if Path(path).suffix in (".yml", ".yaml"):
-        return "config", load_yaml(path)
     from reprokit.model.schema import DOCUMENTS
 
     raw = load_json(path)
@@ -77,7 +76,7 @@ def by_type(raw: Any, where: str, models: tuple[type[T], ...]) -> type[T]:
     known = {document_name(model): model for model in models}
     if not isinstance(claimed, str) or claimed not in known:
         expected = " or ".join(f'"{name}"' for name in known)
-        found = "none" if claimed is None else _excerpt(claimed)
+        found = "none" if claimed is None else excerpt(claimed)
         swapped = (
             ", so BASE and HEAD may be swapped"
             if claimed == "baseline" and expected == '"fingerprint"'
@@ -101,7 +100,7 @@ def decode(raw: Any, model: type[T], where: str) -> T:
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise InvalidInput(
-            f"{where}: /schema_version: expected {SCHEMA_VERSION}, found {_excerpt(version)}: "
+            f"{where}: /schema_version: expected {SCHEMA_VERSION}, found {excerpt(version)}: "
             "it was written by a newer reprokit; upgrade this one"
         )
     try:
@@ -128,6 +127,12 @@ def digest_problem(raw: dict[str, Any]) -> str | None:
 
 def explain(raw: Any, document: str) -> Iterator[str]:
     """Each violation of a document's schema: JSON pointer, what was expected, what stood there."""
+    for path, problem in violations(raw, document):
+        yield f"{pointer(path)}: {problem}"
+
+
+def violations(raw: Any, document: str) -> Iterator[tuple[Place, str]]:
+    """Each violation of a document's schema: the path to it, what was expected and what stood there."""
     import jsonschema  # 80 ms, and only for a broken document
 
     from reprokit.model.schema import schema
@@ -135,7 +140,12 @@ def explain(raw: Any, document: str) -> Iterator[str]:
     validator = jsonschema.Draft202012Validator(schema(document))
     found = islice(validator.iter_errors(raw), MAX_PROBLEMS)  # a hostile document can have millions
     ordered = sorted(found, key=lambda error: [str(part) for part in error.absolute_path])
-    yield from dict.fromkeys(_describe(_innermost(error)) for error in ordered)
+    yield from dict.fromkeys(_described(_innermost(error)) for error in ordered)
+
+
+def pointer(path: Place) -> str:
+    """A path as a JSON pointer; `/` for the whole document."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path) or "/"
 
 
 def load_json(path: str | Path) -> Any:
@@ -145,46 +155,6 @@ def load_json(path: str | Path) -> Any:
         InvalidInput: unreadable, too large, not UTF-8, not JSON, nested too deep, a key twice, or a NaN token.
     """
     return parse_json(read_bytes(path), str(path))
-
-
-def load_yaml(path: str | Path) -> Any:
-    """Plain data from the YAML file at `path`: safe tags only, no aliases, no key twice.
-
-    Raises:
-        InvalidInput: as `load_json`, with line and column.
-    """
-    import yaml
-
-    def refused(problem: str, place: Any) -> yaml.MarkedYAMLError:
-        return yaml.MarkedYAMLError(problem=problem, problem_mark=place.start_mark)
-
-    class Loader(yaml.SafeLoader):
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):  # a few lines of aliases can stand for gigabytes
-                raise refused("aliases are not supported", self.get_event())  # type: ignore[no-untyped-call]
-            return super().compose_node(parent, index)
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            for key, _ in node.value:
-                if key.tag != "tag:yaml.org,2002:str":
-                    raise refused("a key must be a string", key)
-            twin = _first_twin([key.value for key, _ in node.value])
-            if twin is not None:
-                key = node.value[twin][0]
-                raise refused(f"the key {_excerpt(key.value)} stands twice", key)
-            return super().construct_mapping(node, deep)
-
-    data = read_bytes(path)
-    try:
-        return yaml.load(data.decode("utf-8"), Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise InvalidInput(f"{path}: {where}not YAML: {error.problem}") from error
-    except RecursionError as error:
-        raise InvalidInput(f"{path}: nested too deep") from error
-    except Exception as error:  # the constructors of tags raise whatever their conversion meets
-        raise InvalidInput(f"{path}: not YAML: {' '.join(str(error).split())}") from error
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -254,7 +224,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {_excerpt(keys[_first_twin(keys) or 0])} stands twice in one object")
+        raise ValueError(f"the key {excerpt(keys[_first_twin(keys) or 0])} stands twice in one object")
     return result
 
 
@@ -279,26 +249,37 @@ def _innermost(error: Any) -> Any:
     return error
 
 
-def _describe(error: Any) -> str:
-    pointer = (
-        "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in error.absolute_path) or "/"
-    )
-    schema, found = error.schema, error.instance
+def _described(error: Any) -> tuple[Place, str]:
+    path, schema, found = tuple(error.absolute_path), error.schema, error.instance
     if error.validator == "additionalProperties":
-        unknown = sorted(set(found) - set(schema.get("properties", {})))
-        return f"{pointer}: expected only known keys, found {_excerpt(unknown[0])}"
+        known = schema.get("properties", {})
+        unknown = min(set(found) - set(known))
+        return path, f"expected only known keys, found {excerpt(unknown)}{nearest(unknown, known)}"
     if error.validator == "required":
         missing = next(key for key in schema["required"] if key not in found)
-        return f"{pointer}: expected the key {_excerpt(missing)}, found none"
+        return path, f"expected the key {excerpt(missing)}, found none"
+    hint = ""
     if error.validator == "type":
         expected = error.validator_value
         expected = expected if isinstance(expected, str) else " or ".join(expected)
+    elif error.validator == "enum":
+        expected = " or ".join(excerpt(value) for value in error.validator_value)
+        hint = nearest(found, error.validator_value)
     else:
-        expected = f"{error.validator} {_excerpt(error.validator_value)}"
-    return f"{pointer}: expected {expected}, found {_excerpt(found)}"
+        expected = f"{error.validator} {excerpt(error.validator_value)}"
+    return path, f"expected {expected}, found {excerpt(found)}{hint}"
 
 
-def _excerpt(value: Any, width: int = 60) -> str:
+def nearest(word: Any, known: Iterable[Any]) -> str:
+    """`; did you mean …?` where one of `known` is like `word`, else nothing."""
+    from difflib import get_close_matches
+
+    words = [one for one in known if isinstance(one, str)]
+    near = get_close_matches(word, words, 1) if isinstance(word, str) else []
+    return f"; did you mean {excerpt(near[0])}?" if near else ""
+
+
+def excerpt(value: Any, width: int = 60) -> str:
     """A value on one line and in ASCII, so that a hostile one cannot break the line or the terminal."""
     if isinstance(value, dict):
         return f"an object of {len(value)} keys"

@@ -48,9 +48,12 @@ def test_a_configuration_is_valid_or_says_every_problem(run, tmp_path):
     assert (done.returncode, done.stdout) == (0, f"{good}: a valid config\n")
     done = run("validate", good, bad)
     assert done.returncode == 2
-    assert f'{bad}: /cells/0: expected only known keys, found "lvel"' in done.stderr
-    assert f"{bad}: /cells/0/seed: expected minimum 0, found -3" in done.stderr
-    assert f"{bad}: /version: expected" in done.stderr
+    assert (
+        f'{bad}: line 4, column 5: /cells/0/lvel: there is no key "lvel" here; did you mean "level"?'
+        in done.stderr
+    )
+    assert f"{bad}: line 5, column 5: /cells/0/seed: expected minimum 0, found -3" in done.stderr
+    assert f"{bad}: line 1, column 1: /version: expected" in done.stderr
 
 
 def test_a_name_with_control_characters_does_not_reach_the_terminal(run, tmp_path):

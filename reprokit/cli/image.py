@@ -1,0 +1,180 @@
+"""`reprokit image`: the pinned images, built, listed and removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from docker import DockerClient
+
+    from reprokit.images.recipes import Source
+
+_config = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    default="reprokit.yml",
+    show_default=True,
+    metavar="FILE",
+    help="The configuration, for the images that it defines; it may be missing.",
+)
+
+
+@click.group("image")
+def image_group() -> None:
+    """The pinned images that probes run in: bases by digest, every wheel by hash."""
+
+
+@image_group.command("build")
+@click.argument("name")
+@_config
+@click.option(
+    "--wheels",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="FOLDER",
+    help="Take the wheels from there and ask no index; their hashes are checked all the same.",
+)
+def build_command(name: str, config: Path, wheels: Path | None) -> None:
+    """Have the image NAME on this machine, and print its id.
+
+    What is there already is not built again: an image is known by its Dockerfile, its base's digest and its
+    requirements' hashes. REPROKIT_PIP_CONFIG names a pip configuration for another index, REPROKIT_REGISTRY_MIRROR a
+    mirror of Docker Hub.
+
+    \b
+    Example:
+      reprokit image build cuda-12.8
+      pip download -r docker/cpu.lock --require-hashes -d wheels && reprokit image build cpu --wheels wheels
+    """
+    from reprokit.cli.progress import shown
+    from reprokit.engines import docker
+    from reprokit.images.prepare import prepare
+    from reprokit.images.recipes import find
+
+    source = find(_sources(config), name)
+    client = docker.connect()
+    with shown("image", everything=True) as say:
+        prepared = prepare(client, source, say, wheels)
+    click.echo(prepared.id)
+
+
+@image_group.command("list")
+@_config
+def list_command(config: Path) -> None:
+    """Show every image: what it is made of, the driver that it needs, and whether it is on this machine."""
+    from reprokit.engines import docker
+    from reprokit.errors import ProbeFailed
+    from reprokit.report.table import table
+
+    client: DockerClient | None
+    try:
+        client = docker.connect()
+    except ProbeFailed as error:
+        click.echo(f"warning: {error}", err=True)
+        client = None
+    rows = [_row(source, client) for source in _sources(config).values()]
+    click.echo("\n".join(table(("image", "base", "python", "torch", "numpy", "driver", "here"), rows)))
+
+
+@image_group.command("prune")
+@_config
+@click.option("--all", "everything", is_flag=True, help="Also those that are up to date.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+def prune_command(config: Path, everything: bool, dry_run: bool) -> None:
+    """Remove images that reprokit built and no configuration here asks for any more.
+
+    Never one that it did not build, and none that a container uses.
+    """
+    from docker.errors import APIError
+
+    from reprokit.engines import docker
+    from reprokit.images.prepare import RECIPE
+    from reprokit.images.recipes import recipe
+
+    sources = _sources(config)
+    client = docker.connect()
+    current = {recipe(source).digest for source in sources.values() if source.image.base}
+    freed = 0
+    for image in client.images.list(filters={"label": RECIPE}):
+        if image.labels[RECIPE] in current and not everything:
+            continue
+        name = ", ".join(image.tags) or image.short_id
+        size = int(image.attrs["Size"])
+        if not dry_run:
+            try:
+                for tag in image.tags or [str(image.id)]:
+                    client.images.remove(tag)
+            except APIError as error:
+                click.echo(f"{name} stays: {error.explanation}", err=True)
+                continue
+        freed += size
+        click.echo(f"{'would remove' if dry_run else 'removed'} {name} ({_size(size)})")
+    click.echo(
+        f"{'would free' if dry_run else 'freed'} up to {_size(freed)}" if freed else "nothing to remove"
+    )
+
+
+def _sources(config: Path) -> dict[str, Source]:
+    """Every image that is known here."""
+    from reprokit.images.recipes import available, builtin
+    from reprokit.model import matrix
+
+    read = matrix.read_config(config, builtin()) if config.exists() else None
+    return available(read, config.parent)
+
+
+def _row(source: Source, client: DockerClient | None) -> tuple[str, ...]:
+    from reprokit.images.recipes import recipe, versions
+
+    image = source.image
+    if image.pull is not None:
+        return (
+            source.name,
+            image.pull.partition("@")[0],
+            "",
+            "",
+            "",
+            image.driver or "",
+            _pulled(source, client),
+        )
+    made = recipe(source)
+    packages = versions(made.requirements)
+    here = next(_built(made.digest, client), "not built") if client else "?"
+    return (
+        source.name,
+        made.base.partition("@")[0],
+        made.python,
+        packages.get("torch", "–"),
+        packages.get("numpy", "–"),
+        image.driver or "–",
+        here,
+    )
+
+
+def _built(digest: str, client: DockerClient) -> Iterator[str]:
+    from reprokit.images.prepare import RECIPE
+
+    for image in client.images.list(filters={"label": f"{RECIPE}={digest}"}):
+        yield _size(int(image.attrs["Size"]))
+
+
+def _pulled(source: Source, client: DockerClient | None) -> str:
+    from docker.errors import ImageNotFound
+
+    from reprokit.images.registry import by_digest
+
+    assert source.image.pull is not None
+    if client is None:
+        return "?"
+    try:
+        return _size(int(client.images.get(by_digest(source.image.pull)).attrs["Size"]))
+    except ImageNotFound:
+        return "not pulled"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

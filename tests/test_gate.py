@@ -1,0 +1,104 @@
+"""The verdict of a cell: what passes as neutral, which exit code, and what a probe's output must be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from reprokit import gate
+from reprokit.compare import compare
+from reprokit.compare.baseline import approve
+from reprokit.errors import InvalidInput, ProbeFailed
+from reprokit.model import canonical
+from reprokit.model.comparison import Comparison
+from reprokit.model.config import Cell, Config
+from tests.compare.builders import changed, fingerprint, jittered, moved, numbers_of
+
+CELL = Cell(name="cpu")
+TOLD = {"image": None, "commit": "a" * 40, "dirty": False}
+KERNEL = "kernel.softmax.fp32"
+
+
+def config(on_external_change: str) -> Config:
+    return msgspec.convert(
+        {"version": 1, "cells": [{"name": "cpu"}], "on-external-change": on_external_change}, Config
+    )
+
+
+def external() -> Comparison:
+    return compare(fingerprint(), fingerprint(moved(KERNEL), cpu__isa="AVX2"))
+
+
+def test_a_drift_from_outside_is_neutral_where_the_configuration_says_so() -> None:
+    assert external().diagnosis.caused_by_change == "no"
+    assert gate.exit_code(config("fail"), external()) == 1
+    assert gate.exit_code(config("neutral"), external()) == 0
+    assert external().verdict.state == "drifted"
+
+
+def test_what_the_change_may_have_caused_is_never_neutral() -> None:
+    found = compare(fingerprint(), fingerprint(moved(KERNEL), variables__ATEN_CPU_CAPABILITY="avx2"))
+    assert found.diagnosis.caused_by_change == "possible"
+    assert gate.exit_code(config("neutral"), found) == 1
+
+
+def test_what_holds_at_no_level_is_never_neutral() -> None:
+    content = jittered(numbers_of(KERNEL), 1e-7)
+    broken = changed(KERNEL, content=content, bound={"ratio": 3.5, "holds": False})
+    found = compare(fingerprint(), fingerprint(broken, cpu__isa="AVX2"))
+    assert (found.verdict.level, found.diagnosis.caused_by_change) == ("none", "no")
+    assert gate.exit_code(config("neutral"), found) == 1
+
+
+@pytest.mark.parametrize("on_external_change", ["fail", "neutral"])
+def test_a_cell_without_baseline_fails_with_5_whatever_is_neutral(on_external_change: str) -> None:
+    measured = gate.Measured(b"", fingerprint(), [])
+    found = gate.judge(None, CELL, measured)
+    assert gate.exit_code(config(on_external_change), found) == 5
+    assert found.base.cell == "cpu"
+
+
+def document(**changes: object) -> bytes:
+    """A probe's output."""
+    return canonical.encode(msgspec.to_builtins(fingerprint(**changes)))  # type: ignore[arg-type]
+
+
+def test_the_output_of_a_probe_is_a_fingerprint_of_what_was_asked_for() -> None:
+    assert gate.validated(document(), CELL, TOLD).class_key == fingerprint().class_key
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"probe__profile": "quick"}, "/probe/profile: expected full, found quick"),
+        ({"probe__device": "cuda"}, "/probe/device: expected cpu, found cuda"),
+        ({"probe__mode": "strict"}, "/probe/mode: expected default, found strict"),
+        ({"seeds__base": 7}, "/seeds/base: expected 0, found 7"),
+        ({"source__commit": "b" * 40}, f"/source/commit: expected {'a' * 40}, found {'b' * 40}"),
+        ({"logit_hash": None}, "/logit_hash"),
+        (
+            {"image": {"name": "ours", "digest": None, "recipe": None, "base": None, "checked": True}},
+            "/image",
+        ),
+    ],
+)
+def test_the_output_of_another_run_is_refused(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(ProbeFailed, match="the probe's output: ") as refused:
+        gate.validated(document(**changes), CELL, TOLD)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize("output", [b"", b"{}", b"[1, 2", b'{"document": "fingerprint"}'])
+def test_what_is_no_fingerprint_is_a_failure_of_the_probe(output: bytes) -> None:
+    with pytest.raises(ProbeFailed, match="the probe's output: "):
+        gate.validated(output, CELL, TOLD)
+
+
+def test_a_baseline_of_another_cell_is_refused(tmp_path: Path) -> None:
+    assert gate.approved(tmp_path, "cpu") is None
+    made = approve(None, fingerprint(), "other").baseline
+    (tmp_path / "cpu.json").write_bytes(canonical.encode(msgspec.to_builtins(made)))
+    with pytest.raises(InvalidInput, match="/cell: expected cpu, found other"):
+        gate.approved(tmp_path, "cpu")

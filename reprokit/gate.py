@@ -103,13 +103,13 @@ def _in_container(cell: Cell, source: Source, told: dict[str, Any], say: Say) ->
     gpus = (cell.gpus or [ALL]) if cell.device == "cuda" else []
     if gpus and (problem := too_old(source.image.driver, driver_version())):
         raise ProbeFailed(problem)
-    client = docker.connect()
-    for name in docker.sweep(client):
-        say(f"removed the container {name}, which a killed run had left")
-    prepared = prepare(client, source, say)
-    told["image"] = prepared.told
-    job = _job(cell, cell.python or prepared.python, told)
-    return container.run(client, job, prepared.id, cell.limits, gpus, say, cell.name)
+    with docker.connected() as client:
+        for name in docker.sweep(client):
+            say(f"removed the container {name}, which a killed run had left")
+        prepared = prepare(client, source, say)
+        told["image"] = prepared.told
+        job = _job(cell, cell.python or prepared.python, told)
+        return container.run(client, job, prepared.id, cell.limits, gpus, say, cell.name)
 
 
 def _on_this_machine(cell: Cell, told: dict[str, Any], say: Say) -> bytes:

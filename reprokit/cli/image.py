@@ -56,8 +56,7 @@ def build_command(name: str, config: Path, wheels: Path | None) -> None:
     from reprokit.images.recipes import find
 
     source = find(_sources(config), name)
-    client = docker.connect()
-    with shown("image", everything=True) as say:
+    with docker.connected() as client, shown("image", everything=True) as say:
         prepared = prepare(client, source, say, wheels)
     click.echo(prepared.id)
 
@@ -70,13 +69,13 @@ def list_command(config: Path) -> None:
     from reprokit.errors import ProbeFailed
     from reprokit.report.table import table
 
-    client: DockerClient | None
+    sources = _sources(config).values()
     try:
-        client = docker.connect()
+        with docker.connected() as client:
+            rows = [_row(source, client) for source in sources]
     except ProbeFailed as error:
         click.echo(f"warning: {error}", err=True)
-        client = None
-    rows = [_row(source, client) for source in _sources(config).values()]
+        rows = [_row(source, None) for source in sources]
     click.echo("\n".join(table(("image", "base", "python", "torch", "numpy", "driver", "here"), rows)))
 
 
@@ -96,23 +95,23 @@ def prune_command(config: Path, everything: bool, dry_run: bool) -> None:
     from reprokit.images.recipes import recipe
 
     sources = _sources(config)
-    client = docker.connect()
     current = {recipe(source).digest for source in sources.values() if source.image.base}
     freed = 0
-    for image in client.images.list(filters={"label": RECIPE}):
-        if image.labels[RECIPE] in current and not everything:
-            continue
-        name = ", ".join(image.tags) or image.short_id
-        size = int(image.attrs["Size"])
-        if not dry_run:
-            try:
-                for tag in image.tags or [str(image.id)]:
-                    client.images.remove(tag)
-            except APIError as error:
-                click.echo(f"{name} stays: {error.explanation}", err=True)
+    with docker.connected() as client:
+        for image in client.images.list(filters={"label": RECIPE}):
+            if image.labels[RECIPE] in current and not everything:
                 continue
-        freed += size
-        click.echo(f"{'would remove' if dry_run else 'removed'} {name} ({_size(size)})")
+            name = ", ".join(image.tags) or image.short_id
+            size = int(image.attrs["Size"])
+            if not dry_run:
+                try:
+                    for tag in image.tags or [str(image.id)]:
+                        client.images.remove(tag)
+                except APIError as error:
+                    click.echo(f"{name} stays: {error.explanation}", err=True)
+                    continue
+            freed += size
+            click.echo(f"{'would remove' if dry_run else 'removed'} {name} ({_size(size)})")
     click.echo(
         f"{'would free' if dry_run else 'freed'} up to {_size(freed)}" if freed else "nothing to remove"
     )

@@ -58,8 +58,8 @@ def _digests(container: str) -> list[str] | None:
     from reprokit.engines import docker
 
     try:
-        client = docker.connect()
-        image = client.images.get(client.containers.get(container).attrs["Image"])
+        with docker.connected() as client:
+            image = client.images.get(client.containers.get(container).attrs["Image"])
     except (ProbeFailed, DockerException):
         return None
     return [reference.partition("@")[2] for reference in image.attrs.get("RepoDigests") or ()]

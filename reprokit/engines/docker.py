@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,8 @@ _OPEN_SECONDS = 60
 _GRACE_SECONDS = 600
 
 
-def connect() -> DockerClient:
+@contextmanager
+def connected() -> Iterator[DockerClient]:
     """The engine that DOCKER_HOST names, else the one of this machine.
 
     Raises:
@@ -30,6 +33,7 @@ def connect() -> DockerClient:
     from docker.errors import DockerException
 
     host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    client = None
     try:
         client = docker.from_env(timeout=_OPEN_SECONDS)
         client.ping()
@@ -39,10 +43,15 @@ def connect() -> DockerClient:
             advice = "add the user of the runner to the group docker"
         else:
             advice = "start it, or name another one in DOCKER_HOST"
+        if client is not None:
+            client.close()
         raise ProbeFailed(
             f"no container engine at {host}: {reason}: {advice}; or measure without one, with `engine: local`"
         ) from error
-    return client
+    try:
+        yield client
+    finally:
+        client.close()
 
 
 def _reason(error: BaseException) -> str:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from docker import DockerClient
 
 from reprokit.engines import docker as engines
 from reprokit.images.prepare import Prepared, prepare
@@ -41,6 +42,13 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield host
     finally:
         manager.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session")
+def client(engine: str) -> Iterator[DockerClient]:
+    """That engine for the tests' own process."""
+    with engines.connected() as connected:
+        yield connected
 
 
 @pytest.fixture(scope="session")
@@ -83,9 +91,9 @@ def source(base_image: str, requirements: Path, wheelhouse: Path) -> Source:
 
 
 @pytest.fixture(scope="session")
-def probe_image(engine: str, source: Source) -> Prepared:
+def probe_image(client: DockerClient, source: Source) -> Prepared:
     """That image, built."""
-    return prepare(engines.connect(), source, lambda line: None)
+    return prepare(client, source, lambda line: None)
 
 
 @pytest.fixture(scope="session")
@@ -118,6 +126,6 @@ def _locked(requirement: str) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def other_image(engine: str, other_source: Source) -> Prepared:
+def other_image(client: DockerClient, other_source: Source) -> Prepared:
     """That image, built."""
-    return prepare(engines.connect(), other_source, lambda line: None)
+    return prepare(client, other_source, lambda line: None)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from docker import DockerClient
 
-from reprokit.engines import docker as engines
 from reprokit.errors import ProbeFailed, ServiceFailed
 from reprokit.images import prepare as preparing
 from reprokit.images.prepare import Prepared, prepare
@@ -83,30 +83,30 @@ def test_nothing_is_left_of_the_stage_that_pip_ran_in(engine: str, probe_image: 
     )
 
 
-def test_a_pulled_image_is_known_by_its_digest(engine: str, base_image: str) -> None:
+def test_a_pulled_image_is_known_by_its_digest(client: DockerClient, engine: str, base_image: str) -> None:
     said: list[str] = []
     ready = Source("ready", Image(pull=base_image), Path())
-    with_tag = prepare(engines.connect(), ready, said.append)
+    with_tag = prepare(client, ready, said.append)
     assert with_tag.told["digest"] == base_image.partition("@")[2]
     assert with_tag.told["recipe"] is None
     said.clear()
-    assert prepare(engines.connect(), ready, said.append) == with_tag
+    assert prepare(client, ready, said.append) == with_tag
     assert said == []
 
 
 def test_a_mirror_serves_the_same_digest(
-    engine: str, registry: str, base_image: str, monkeypatch: pytest.MonkeyPatch
+    client: DockerClient, engine: str, registry: str, base_image: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = base_image.partition("@")[2]
     monkeypatch.setenv("REPROKIT_REGISTRY_MIRROR", f"{registry}/mirror/")
     mirrored = f"{registry}/mirror/library/debian-python"
-    prepare(engines.connect(), Source("ready", Image(pull=base_image), Path()), lambda line: None)
+    prepare(client, Source("ready", Image(pull=base_image), Path()), lambda line: None)
     docker(engine, "tag", base_image.replace(":bookworm", ""), f"{mirrored}:x")
     docker(engine, "push", "--quiet", f"{mirrored}:x")
     docker(engine, "rmi", f"{mirrored}:x")
     said: list[str] = []
     of_the_hub = Source("ready", Image(pull=f"debian-python:bookworm@{digest}"), Path())
-    prepared = prepare(engines.connect(), of_the_hub, said.append)
+    prepared = prepare(client, of_the_hub, said.append)
     assert said[0] == f"image: pulling {mirrored}@{digest}"
     assert prepared.told["digest"] == digest
 
@@ -128,10 +128,10 @@ def test_an_unknown_digest_is_refused(run: Run, source: Source, tmp_path: Path, 
     assert done.stdout == ""
 
 
-def test_a_registry_that_is_gone_is_a_failed_service(engine: str) -> None:
+def test_a_registry_that_is_gone_is_a_failed_service(client: DockerClient, engine: str) -> None:
     image = Image(pull=f"127.0.0.1:9/nobody@{UNKNOWN}")
     with pytest.raises(ServiceFailed, match="is the registry reachable from here"):
-        prepare(engines.connect(), Source("gone", image, Path()), lambda line: None)
+        prepare(client, Source("gone", image, Path()), lambda line: None)
 
 
 def test_a_wheel_of_another_hash_is_refused(engine: str, run: Run, source: Source, tmp_path: Path) -> None:
@@ -151,16 +151,18 @@ def test_a_wheel_of_another_hash_is_refused(engine: str, run: Run, source: Sourc
     assert docker(engine, "ps", "--all", "--quiet", "--filter", "status=exited") == "" or not left
 
 
-def test_a_package_that_is_in_no_wheel_is_named_with_the_way_out(source: Source, tmp_path: Path) -> None:
+def test_a_package_that_is_in_no_wheel_is_named_with_the_way_out(
+    client: DockerClient, source: Source, tmp_path: Path
+) -> None:
     (tmp_path / "x.lock").write_text(f"nowhere==1.0 --hash=sha256:{'0' * 64}\n")
     image = msgspec.structs.replace(source.image, requirements="x.lock")
     with pytest.raises(ProbeFailed, match=r"nowhere==1\.0") as failed:
-        prepare(engines.connect(), Source("ours", image, tmp_path), lambda line: None)
+        prepare(client, Source("ours", image, tmp_path), lambda line: None)
     assert "REPROKIT_PIP_CONFIG" in str(failed.value)
 
 
 def test_no_secret_of_the_runner_is_in_an_image(
-    engine: str, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: DockerClient, engine: str, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
@@ -171,7 +173,7 @@ def test_no_secret_of_the_runner_is_in_an_image(
     (tmp_path / "again.lock").write_text(lock + "# another recipe\n")
     image = msgspec.structs.replace(source.image, requirements="again.lock")
     said: list[str] = []
-    made = prepare(engines.connect(), Source("again", image, tmp_path), said.append)
+    made = prepare(client, Source("again", image, tmp_path), said.append)
     try:
         told = docker(engine, "history", "--no-trunc", made.id) + docker(engine, "image", "inspect", made.id)
         archive = tmp_path / "image.tar"
@@ -185,9 +187,15 @@ def test_no_secret_of_the_runner_is_in_an_image(
 
 
 def test_only_what_reprokit_built_and_nobody_asks_for_is_removed(
-    engine: str, run: Run, base_image: str, source: Source, probe_image: Prepared, tmp_path: Path
+    client: DockerClient,
+    engine: str,
+    run: Run,
+    base_image: str,
+    source: Source,
+    probe_image: Prepared,
+    tmp_path: Path,
 ) -> None:
-    prepare(engines.connect(), Source("ready", Image(pull=base_image), Path()), lambda line: None)
+    prepare(client, Source("ready", Image(pull=base_image), Path()), lambda line: None)
     name = base_image.replace(":bookworm", "")
     context = tmp_path / "context"
     context.mkdir()

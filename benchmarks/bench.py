@@ -1,8 +1,9 @@
 """How fast reprokit is, as ratios to peers that run beside it on the same machine: `make bench`.
 
 Each benchmark runs its subject and its reference in turn (A B A B …) after one warm-up of both, so that what slows
-the machine slows both, and divides the medians. It prints a table and writes benchmarks/results.json with every
-raw sample. A missed goal is said in words and fails nothing; a command that does not work ends with exit code 1.
+the machine slows both, and divides the medians, or subtracts them where seconds are the goal. It prints a table and
+writes benchmarks/results.json with every raw sample. A missed goal is said in words and fails nothing; a command that
+does not work ends with exit code 1.
 """
 
 from __future__ import annotations
@@ -11,24 +12,32 @@ import argparse
 import compileall
 import importlib.util
 import json
+import operator
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import reprokit
 
+ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).with_name("results.json")
 PYTHON = sys.executable
 REPROKIT = str(Path(sys.executable).with_name("reprokit"))
 NOTHING = (PYTHON, "-c", "pass")
 IMPORT_TORCH = (PYTHON, "-c", "import torch")
 COLLECT_ENV = (PYTHON, "-m", "torch.utils.collect_env")
+
+
+class Missing(Exception):
+    """What a benchmark needs and this machine has not; the message says what."""
 
 
 class Broken(Exception):
@@ -43,11 +52,13 @@ class Benchmark:
     subject: tuple[str, ...]
     reference: tuple[str, ...]
     unit: str
-    goal: float  # the ratio of the medians is at most this
+    goal: float  # the ratio of the medians, or their difference in seconds, is at most this
     rounds: int
     needs: tuple[str, ...] = ()  # modules without which it cannot run
     prepare: tuple[tuple[str, ...], ...] = ()  # commands that run once before
     also: Callable[[Path], tuple[bool, str]] = field(default=lambda folder: (True, ""))  # a further condition
+    difference: bool = False
+    setting: Callable[[Path], AbstractContextManager[None]] = nullcontext  # what must be there while it runs
 
     def missing(self) -> list[str]:
         """The modules that this machine lacks for it."""
@@ -55,8 +66,7 @@ class Benchmark:
 
     def run(self) -> dict[str, Any]:
         """Measure; the result as an entry of results.json."""
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
+        with tempfile.TemporaryDirectory() as name, self.setting(folder := Path(name)):
             for command in self.prepare:
                 seconds(command, folder)
             samples: dict[str, list[float]] = {"subject": [], "reference": []}
@@ -70,8 +80,9 @@ class Benchmark:
                         samples[side].append(round(value, 6))
             met, note = self.also(folder)
         medians = {side: statistics.median(values) for side, values in samples.items()}
+        compared = operator.sub if self.difference else operator.truediv
         rounds = zip(samples["subject"], samples["reference"], strict=True)
-        ratio = medians["subject"] / medians["reference"]
+        ratio = compared(medians["subject"], medians["reference"])
         return {
             "name": self.name,
             "ratio": round(ratio, 3),
@@ -82,7 +93,7 @@ class Benchmark:
             "note": note,
             "medians": medians,
             "seconds": samples,
-            "samples": [round(subject / reference, 3) for subject, reference in rounds],
+            "samples": [round(compared(subject, reference), 3) for subject, reference in rounds],
         }
 
     def not_run(self, reason: str) -> dict[str, Any]:
@@ -126,6 +137,38 @@ def twice_the_fields(folder: Path) -> tuple[bool, str]:
     return ours >= 2 * theirs, f"{ours} fields against {theirs}, at least twice as many are the goal"
 
 
+@contextmanager
+def image_and_engine(folder: Path) -> Iterator[None]:
+    """A container engine with a built image, and a configuration with a cell that runs in it.
+
+    Raises:
+        Missing: this machine has no engine and can start none.
+    """
+    sys.path.insert(0, str(ROOT))
+    from tests.e2e import engine
+
+    lock = ROOT / "docker" / "cpu.lock"
+    try:
+        with engine.engine(folder) as host, engine.registry(folder) as registry:
+            os.environ["DOCKER_HOST"] = host
+            image = {"base": engine.base_image(host, registry), "python": "3.11", "requirements": lock.name}
+            image["wheels"] = "wheels"
+            (folder / lock.name).write_bytes(lock.read_bytes())
+            (folder / "wheels").symlink_to(engine.wheelhouse(lock))
+            cells = [{"name": "cpu", "image": "ours"}]
+            config = {"version": 1, "cells": cells, "images": {"ours": image}}
+            (folder / "reprokit.yml").write_text(json.dumps(config))
+            yield
+    except engine.Missing as error:
+        raise Missing(str(error)) from error
+
+
+def installing(folder: Path) -> tuple[bool, str]:
+    """What the action's own installation takes before it, once in every job."""
+    took = seconds((PYTHON, str(ROOT / "bin" / "setup-venv"), str(folder / "venv")), folder)
+    return True, f"before it, the action installs itself in {took:.1f} s"
+
+
 def leaves(value: Any) -> Iterator[Any]:
     """Every value in a document that is not null."""
     if isinstance(value, dict):
@@ -146,8 +189,23 @@ def collect_env_fields(text: str) -> int:
     return sum(value not in unknown for value in pairs) + len(packages)
 
 
+MAKE_256_CELLS = """
+from pathlib import Path
+cell = "  - {name: c%03d, runs-on: [self-hosted, gpu], image: cuda-12.8, device: cuda, variables: {A: %d}}"
+Path("reprokit.yml").write_text("\\n".join(["version: 1", "cells:", *(cell % (n, n) for n in range(256))]))
+"""
+
 BENCHMARKS = [
     Benchmark("version", (REPROKIT, "--version"), NOTHING, "× python -c pass", goal=8, rounds=25),
+    Benchmark(
+        "matrix",
+        (REPROKIT, "matrix"),
+        NOTHING,
+        "× python -c pass",
+        goal=20,
+        rounds=25,
+        prepare=((PYTHON, "-c", MAKE_256_CELLS),),
+    ),
     Benchmark(
         "compare",
         (REPROKIT, "compare", "base.json", "head.json"),
@@ -186,6 +244,22 @@ BENCHMARKS = [
         rounds=5,
         needs=("torch", "numpy"),
     ),
+    Benchmark(
+        "action",
+        (REPROKIT, "ci", "--cell", "cpu"),
+        (PYTHON, "-m", "reprokit.probe"),
+        "s over the bare probe",
+        goal=5,
+        rounds=5,
+        needs=("torch", "numpy"),
+        prepare=(
+            ("bash", "-c", f"{REPROKIT} ci --cell cpu || test $? = 5"),
+            (REPROKIT, "baseline", "approve", ".reprokit/runs/cpu/fingerprint.json", "--cell", "cpu"),
+        ),
+        also=installing,
+        difference=True,
+        setting=image_and_engine,
+    ),
 ]
 
 
@@ -205,6 +279,8 @@ def main() -> int:
             try:
                 lacks = " and ".join(benchmark.missing())
                 result = benchmark.not_run(f"no {lacks}") if lacks else benchmark.run()
+            except Missing as error:
+                result = benchmark.not_run(str(error))
             except Broken as error:
                 result, broken = benchmark.not_run(str(error)), True
             results.append(result)

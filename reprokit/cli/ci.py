@@ -13,6 +13,8 @@ import click
 from reprokit.cli.baseline import FOLDER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reprokit.gate import Measured
     from reprokit.model.comparison import Comparison
     from reprokit.model.config import Cell, Config
@@ -84,13 +86,15 @@ def ci_command(config: Path, name: str, baselines: Path, output: Path | None) ->
 def _gate(run: _Run, path: Path, baselines: Path) -> int:
     """Measure and judge; the exit code."""
     from reprokit import gate
+    from reprokit.cli.progress import shown
     from reprokit.images.recipes import available, builtin
     from reprokit.model import matrix
 
     config = matrix.read_config(path, builtin())
     cell = matrix.find(config, run.cell)
     baseline = gate.approved(baselines, cell.name)  # a broken one is told before anything slow
-    measured = gate.measure(cell, available(config, path.parent), run.say)
+    with shown("looking for the image", everything=True) as show:
+        measured = gate.measure(cell, available(config, path.parent), lambda line: run.say(line, show))
     comparison = gate.judge(baseline, cell, measured)
     run.judged(config, cell, measured, comparison, None if str(baselines) == FOLDER else str(baselines))
     return gate.exit_code(config, comparison)
@@ -136,13 +140,14 @@ class _Run:
         assert self._folder is not None
         return self._folder
 
-    def say(self, line: str) -> None:
+    def say(self, line: str, show: Callable[[str], None]) -> None:
         """Show a line of progress and keep it in the log."""
         from reprokit.errors import one_line
+        from reprokit.github import runtime
 
         line = one_line(line)
         self._last.append(line)
-        click.echo(line, err=True)
+        show(runtime.harmless_line(line))  # an image can print what the runner would obey
         with (self.folder / "probe.log").open("a", encoding="utf-8") as log:
             log.write(line + "\n")
 

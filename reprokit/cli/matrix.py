@@ -76,11 +76,12 @@ def _chosen(cells: Sequence[Cell], include: Sequence[str], exclude: Sequence[str
     from fnmatch import fnmatchcase
 
     from reprokit.errors import InvalidInput
+    from reprokit.model.matrix import listed
 
     names = [cell.name for cell in cells]
     for pattern in (*include, *exclude):
         if not any(fnmatchcase(name, pattern) for name in names):
-            raise InvalidInput(f"no cell is like {pattern!a}: the cells are {', '.join(names)}")
+            raise InvalidInput(f"no cell is like {pattern!a}: the cells are {listed(names)}")
     chosen = [
         cell
         for cell in cells

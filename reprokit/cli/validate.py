@@ -60,8 +60,7 @@ def _checked(path: Path) -> tuple[str, list[str]]:
         from reprokit.model.yaml_reading import Text
 
         text = Text(path)
-        found = matrix.problems(text, builtin())
-        return "config", list(dict.fromkeys(str(text.error(place, problem)) for place, problem in found))
+        return "config", [str(text.error(*problem)) for problem in matrix.problems(text, builtin())]
     document, raw = reading.load_any(path)
     wrong = list(reading.explain(raw, document)) or list(_contradictions(document, raw, path))
     return document, [f"{path}: {problem}" for problem in wrong]

@@ -10,11 +10,18 @@ from reprokit.model.fingerprint import MAX_SEED
 from reprokit.model.trace import END, Document, Name, Text
 
 MOST_CELLS = 256  # GitHub's limit for the jobs of one matrix
-Size = Annotated[str, Meta(pattern=rf"^[1-9][0-9]*[kmg]?{END}", max_length=20)]
+Size = Annotated[str, Meta(pattern=rf"^[1-9][0-9]*[kmg]?{END}", max_length=20, examples=["8g"])]
 Pinned = Annotated[
-    str, Meta(pattern=rf"^[A-Za-z0-9][A-Za-z0-9._/:\-]*@sha256:[0-9a-f]{{64}}{END}", max_length=500)
+    str,
+    Meta(
+        pattern=rf"^[A-Za-z0-9][A-Za-z0-9._/:\-]*@sha256:[0-9a-f]{{64}}{END}",
+        max_length=500,
+        examples=["debian:bookworm@sha256:" + "0123456789abcdef" * 4],
+    ),
 ]
-Variable = Annotated[str, Meta(pattern=rf"^[A-Za-z_][A-Za-z0-9_]*{END}", max_length=200)]
+Variable = Annotated[
+    str, Meta(pattern=rf"^[A-Za-z_][A-Za-z0-9_]*{END}", max_length=200, examples=["OMP_NUM_THREADS"])
+]
 
 
 class Limits(Document, rename="kebab"):
@@ -33,7 +40,7 @@ class Image(Document, rename="kebab"):
 
     base: Annotated[Pinned | None, Meta(description="Base image as `name:tag@sha256:…`.")] = None
     python: Annotated[
-        Annotated[str, Meta(pattern=rf"^3\.[0-9]{{1,2}}{END}")] | None,
+        Annotated[str, Meta(pattern=rf"^3\.[0-9]{{1,2}}{END}", examples=["3.12"])] | None,
         Meta(
             description="Python of the base, such as `3.12`; the wheels of the requirements are made for it."
         ),
@@ -49,7 +56,8 @@ class Image(Document, rename="kebab"):
         Pinned | None, Meta(description="Ready image that has torch and NumPy, as `name:tag@sha256:…`.")
     ] = None
     driver: Annotated[
-        Annotated[str, Meta(pattern=rf"^[0-9]+(\.[0-9]+)*{END}", max_length=20)] | None,
+        Annotated[str, Meta(pattern=rf"^[0-9]+(\.[0-9]+)*{END}", max_length=20, examples=["525.60.13"])]
+        | None,
         Meta(description="Least version of the NVIDIA driver."),
     ] = None
     seen: Annotated[Text | None, Meta(description="Where the digest of the base was found.")] = None

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from reprokit.errors import InvalidInput
+from reprokit.errors import InvalidInput, one_line
 from reprokit.model import canonical
 
 MAX_BYTES = 16 * 1024 * 1024
@@ -131,21 +131,22 @@ def explain(raw: Any, document: str) -> Iterator[str]:
         yield f"{pointer(path)}: {problem}"
 
 
-def violations(raw: Any, document: str) -> Iterator[tuple[Place, str]]:
-    """Each violation of a document's schema: the path to it, what was expected and what stood there."""
+def violations(raw: Any, document: str, most: int = MAX_PROBLEMS) -> Iterator[tuple[Place, str]]:
+    """Violations of a document's schema: the path to each, what was expected and what stood there."""
     import jsonschema  # 80 ms, and only for a broken document
 
     from reprokit.model.schema import schema
 
     validator = jsonschema.Draft202012Validator(schema(document))
-    found = islice(validator.iter_errors(raw), MAX_PROBLEMS)  # a hostile document can have millions
+    found = islice(validator.iter_errors(raw), most)  # a hostile document can have millions
     ordered = sorted(found, key=lambda error: [str(part) for part in error.absolute_path])
     yield from dict.fromkeys(_described(_innermost(error)) for error in ordered)
 
 
 def pointer(path: Place) -> str:
-    """A path as a JSON pointer; `/` for the whole document."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path) or "/"
+    """A path as a JSON pointer, on one line and of a length that can be read; `/` for the whole document."""
+    parts = (one_line(str(part)).replace("~", "~0").replace("/", "~1") for part in path)
+    return "".join("/" + (part if len(part) <= 120 else part[:119] + "…") for part in parts) or "/"
 
 
 def load_json(path: str | Path) -> Any:
@@ -251,13 +252,15 @@ def _innermost(error: Any) -> Any:
 
 def _described(error: Any) -> tuple[Place, str]:
     path, schema, found = tuple(error.absolute_path), error.schema, error.instance
+    if list(error.absolute_schema_path)[-2:-1] == ["propertyNames"]:
+        path = (*path, found)
     if error.validator == "additionalProperties":
         known = schema.get("properties", {})
         unknown = min(set(found) - set(known))
         return path, f"expected only known keys, found {excerpt(unknown)}{nearest(unknown, known)}"
     if error.validator == "required":
-        missing = next(key for key in schema["required"] if key not in found)
-        return path, f"expected the key {excerpt(missing)}, found none"
+        missing = [excerpt(key) for key in schema["required"] if key not in found]
+        return path, f"expected the key{'s'[: len(missing) > 1]} {' and '.join(missing)}, found none"
     hint = ""
     if error.validator == "type":
         expected = error.validator_value
@@ -267,6 +270,8 @@ def _described(error: Any) -> tuple[Place, str]:
         hint = nearest(found, error.validator_value)
     else:
         expected = f"{error.validator} {excerpt(error.validator_value)}"
+        if examples := schema.get("examples"):
+            expected += f", such as {excerpt(examples[0])}"
     return path, f"expected {expected}, found {excerpt(found)}{hint}"
 
 

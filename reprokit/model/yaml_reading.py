@@ -18,10 +18,13 @@ from reprokit.model.reading import MAX_DEPTH, Place, excerpt, pointer, read_byte
 
 # SafeLoader knows the same tags; the C one has no SafeConstructor hooks that Python code could override
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,29})(?:\.[0-9]{0,30})?(?:[eE][-+]?[0-9]{1,3})?")
+# a byte order mark may only come first: within the text libyaml drops what the other parser keeps
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,29})")
+_NUMBER = re.compile(rf"{_INTEGER.pattern}(?:\.[0-9]{{0,30}})?(?:[eE][-+]?[0-9]{{1,3}})?")
+_MAX_BYTES = 2**20  # its nodes take 150 times as much memory
 _TAG = "tag:yaml.org,2002:"
-_TRUE, _FALSE = ("yes", "true", "on"), ("no", "false", "off")
+_TRUE, _FALSE, _NULL = ("yes", "true", "on"), ("no", "false", "off"), ("", "~", "null")
 
 
 class Text:
@@ -34,14 +37,18 @@ class Text:
             InvalidInput: it cannot be read, is no YAML, or holds more than plain data; with line and column.
         """
         self.path = path
+        data = read_bytes(path)
+        if len(data) > _MAX_BYTES:
+            raise InvalidInput(
+                f"{path}: larger than {_MAX_BYTES // 2**20} MiB, the most that YAML may have here"
+            )
         try:
-            text = read_bytes(path).decode("utf-8-sig")
+            text = data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise InvalidInput(f"{path}: byte {error.start}: not UTF-8") from error
+            before = error.object[: error.start].decode()
+            raise InvalidInput(f"{path}: {_end(before)}: not UTF-8") from error
         if found := _FORBIDDEN.search(text):
-            before = text[: found.start()]
-            line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-            raise InvalidInput(f"{path}: line {line}, column {column}: not YAML: a control character")
+            raise InvalidInput(f"{path}: {_end(text[: found.start()])}: not YAML: a control character")
         try:
             self._check(text)
             root: Any = yaml.compose(text, _LOADER)
@@ -108,7 +115,7 @@ class Text:
         if isinstance(node, yaml.ScalarNode):
             if kind in ("str", "timestamp"):  # a date stands for itself
                 return node.value
-            if kind == "null":
+            if kind == "null" and node.value.lower() in _NULL:
                 return None
             if kind == "bool" and node.value.lower() in _TRUE + _FALSE:
                 return node.value.lower() in _TRUE
@@ -128,7 +135,9 @@ class Text:
             yield key.value, self._plain(value)
 
     def _number(self, node: Any, kind: str) -> int | float:
-        if not _NUMBER.fullmatch(node.value):  # 017 is fifteen in YAML, and seventeen to most
+        if not (_INTEGER if kind == "int" else _NUMBER).fullmatch(
+            node.value
+        ):  # 017 is fifteen in YAML, and seventeen to most
             raise self._at(
                 node, f"{excerpt(node.value)} is no plain number: write it in decimal, or in quotes"
             )
@@ -142,6 +151,11 @@ class Text:
         return InvalidInput(
             f"{self.path}: line {mark.line + 1}, column {mark.column + 1}: not YAML: {problem}"
         )
+
+
+def _end(text: str) -> str:
+    """Where the character after `text` stands."""
+    return f"line {text.count(chr(10)) + 1}, column {len(text) - text.rfind(chr(10))}"
 
 
 def _refused(problem: str, event: Any) -> yaml.MarkedYAMLError:

@@ -84,6 +84,13 @@ def test_a_choice_that_would_gate_nothing_is_an_error(run, config, options, word
     assert words in done.stderr
 
 
+def test_an_error_names_no_hundred_cells(run, config):
+    config.write_text(f"version: 1\ncells: [{{name: s, matrix: {{seed: {list(range(100))}}}}}]\n")
+    done = run("matrix", "--config", config, "--include", "x")
+    assert "the cells are s.0, s.1," in done.stderr
+    assert done.stderr.endswith("s.19 and 80 more\n")
+
+
 def test_a_broken_configuration_prints_no_matrix(run, config):
     config.write_text("version: 1\ncells:\n  - name: cpu\n    lvel: bit\n")
     done = run("matrix", "--config", config)

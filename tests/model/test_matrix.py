@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import given
@@ -96,7 +97,19 @@ WRONG = {
         "line 5, column 7: /cells/0/variables/PYTHONPATH: it decides which code runs",
     ),
     "a variable with a NUL": ('variables: {A: "\\0"}', "/cells/0/variables/A: no variable can hold a NUL"),
-    "a name of no variable": ("variables: {A-B: x}", "/cells/0/variables"),
+    "a name of no variable": (
+        "variables: {A-B: x}",
+        "line 4, column 17: /cells/0/variables/A-B: expected pattern",
+    ),
+    "a name of no variable, over two lines": (
+        'variables: {"A\\nB": x}',
+        "/cells/0/variables/A\\nB: expected",
+    ),
+    "a size": ("image: cpu\nlimits: {memory: 8 GB}", ', such as "8g", found "8 GB"'),
+    "an interpreter that no image has": (
+        "image: cpu\npython: .venv/bin/python",
+        "line 5, column 5: /cells/0/python: expected an absolute path or a name",
+    ),
     "an axis": (
         "matrix:\n  devise: [cpu]",
         'line 5, column 7: /cells/0/matrix/devise: "devise" is no key of a cell; did you mean "device"?',
@@ -131,9 +144,36 @@ WRONG = {
         "matrix:\n  variables: [{A: x y}, {A: x-y}]",
         'two cells are called "cpu.A-x-y"',
     ),
+    "an unknown image of an axis": (
+        "matrix:\n  image: [cpu, gpu]",
+        'line 5, column 20: /cells/0/matrix/image/1: no image "gpu"; did you mean "cpu"?',
+    ),
+    "GPUs of an axis": (
+        "image: cpu\nmatrix:\n  gpus: [[], [all]]",
+        "line 6, column 18: /cells/0/matrix/gpus/1: GPUs are only used with `device: cuda`",
+    ),
+    "a variable of an inclusion": (
+        "matrix:\n  include:\n    - variables: {PYTHONHOME: x}",
+        "line 6, column 23: /cells/0/matrix/include/0/variables/PYTHONHOME: it decides which code runs",
+    ),
+    "everything excluded": (
+        "matrix:\n  seed: [1]\n  exclude: [{seed: 1}]",
+        "line 4, column 5: /cells/0/matrix: no combination is left",
+    ),
+    "a matrix of nothing": ("matrix: {exclude: []}", "/cells/0/matrix: no combination is left"),
+    "too many exclusions": (
+        f"matrix:\n  seed: [1]\n  exclude: {[{'seed': 1}] * 257}",
+        "line 6, column 7: /cells/0/matrix/exclude: 257 entries, at most 256",
+    ),
+    "an argument with a NUL": (
+        'exec: [a, "b\\0"]',
+        "line 4, column 5: /cells/0/exec: no command can hold a NUL",
+    ),
+    "an interpreter with a NUL": ('python: "\\0"', "/cells/0/python: no command can hold a NUL"),
+    "a float that is whole": ("seed: 1.0", "line 4, column 5: /cells/0/seed: expected `int`, got `float`"),
     "a million combinations": (
         f"matrix: {{seed: {HUNDRED}, timeout-minutes: {HUNDRED}, runs-on: {HUNDRED}}}",
-        "1000000 combinations, at most 4096",
+        "1000000 combinations up to here, at most 4096",
     ),
 }
 
@@ -160,6 +200,8 @@ def test_a_wrong_cell_is_told_with_its_place(path: Path, body: str, expected: st
             "expected a path within the repository",
         ),
         (f"{{base: a@{DIGEST}, python: '3.12', requirements: /x}}", "expected a path within the repository"),
+        (f"{{base: a@{DIGEST}, python: '3.12', requirements: a/../../x}}", "expected a path within"),
+        (f'{{base: a@{DIGEST}, python: "3.12", requirements: x, wheels: "\\0"}}', "expected a path within"),
         ("{base: 'a:latest', python: '3.12', requirements: x}", "/images/ours/base: expected pattern"),
         (
             f"{{bse: a@{DIGEST}}}",
@@ -184,6 +226,13 @@ def test_two_cells_of_one_name_are_refused(path: Path, other: str) -> None:
     assert ("the same name" in found) == (other == "cpu")
 
 
+def test_names_of_one_letter_are_told_apart_too(path: Path) -> None:
+    (found,) = problems(path, "version: 1\ncells:\n  - name: a\n  - name: b\n  - name: a\n")
+    assert (
+        'line 5, column 5: /cells/2/name: two cells are called "a": there is the same name already' in found
+    )
+
+
 @pytest.mark.parametrize("name", ["con", "NUL", "com1.txt", "x."])
 def test_a_name_that_is_no_file_on_every_system_is_refused(path: Path, name: str) -> None:
     assert "is no file name on every system" in problems(path, f"version: 1\ncells:\n  - name: {name}\n")[0]
@@ -192,6 +241,85 @@ def test_a_name_that_is_no_file_on_every_system_is_refused(path: Path, name: str
 def test_several_problems_are_counted(path: Path) -> None:
     with pytest.raises(InvalidInput, match=r" \(and 2 more: reprokit validate .*\)$"):
         read(path, "version: 2\ncells:\n  - name: cpu\n    seed: -1\n    level: x\n")
+
+
+def test_every_problem_is_told_in_the_order_of_the_file(path: Path) -> None:
+    cells = [f"  - {{name: c{index}, seed: -1}}\n" for index in range(12)]
+    found = problems(
+        path, "".join(["version: 1\ncells:\n", *cells, "  - name: x\n    lvel: 1\n    devise: 2\n"])
+    )
+    places = [re.search(r"line \d+, column \d+: (\S+):", problem) for problem in found]
+    assert [place and place[1] for place in places] == [
+        *(f"/cells/{index}/seed" for index in range(12)),
+        "/cells/12/lvel",
+        "/cells/12/devise",
+    ]
+
+
+def test_what_all_combinations_share_is_told_once(path: Path) -> None:
+    (found,) = problems(path, cells("image: cpu\ngpus: [all]\nmatrix: {seed: [1, 2, 3]}"))
+    assert "line 5, column 5: /cells/0/gpus: GPUs are only used" in found
+
+
+def test_the_combinations_of_all_cells_together_are_counted(path: Path) -> None:
+    axes = f"matrix: {{seed: {list(range(64))}, timeout-minutes: {list(range(1, 41))}}}"
+    text = f"version: 1\ncells:\n  - {{name: a, {axes}}}\n  - {{name: b, {axes}}}\n"
+    (found,) = problems(path, text)
+    assert "/cells/1/matrix: 5120 combinations up to here, at most 4096 are looked at" in found
+
+
+KEYS = [
+    "version",
+    "cells",
+    "images",
+    "name",
+    "image",
+    "engine",
+    "variables",
+    "limits",
+    "memory",
+    "cpus",
+    "gpus",
+]
+KEYS += [
+    "matrix",
+    "include",
+    "exclude",
+    "seed",
+    "mode",
+    "pull",
+    "base",
+    "on-external-change",
+    "runs-on",
+    "zz",
+    "x\ny",
+]
+RAW = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 3) | st.sampled_from([1.0, 1.5, "cpu", "local", "", "a\nb"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=20,
+)
+CELLS = st.lists(
+    st.builds(lambda key, value: {"name": "a", key: value}, st.sampled_from(KEYS), RAW),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(RAW | st.fixed_dictionaries({"version": st.just(1), "cells": CELLS}, optional={"images": RAW}))
+def test_any_plain_data_is_a_configuration_or_is_told_why_not(
+    tmp_path_factory: pytest.TempPathFactory, raw: object
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.yml"
+    path.write_text(yaml.safe_dump(raw))
+    try:
+        config = matrix.read_config(path, BUILTIN)
+    except InvalidInput as refused:
+        assert re.match(rf"{re.escape(str(path))}: line \d+, column \d+: /", str(refused))
+        assert "\n" not in str(refused)
+    else:
+        found = matrix.expanded(config)
+        assert 1 <= len({cell.name.lower() for cell in found}) == len(found) <= 256
 
 
 def test_without_a_file_the_error_says_how_to_start(path: Path) -> None:
@@ -290,6 +418,14 @@ def test_a_cell_with_a_matrix_stands_for_its_combinations(path: Path) -> None:
     assert (found[4].level, found[4].seed, found[4].device) == ("bit", 3, "cpu")
 
 
+def test_inclusions_alone_stand_for_themselves(path: Path) -> None:
+    found = matrix.expanded(read(path, cells("level: process\nmatrix: {include: [{seed: 3}, {level: bit}]}")))
+    assert [(cell.name, cell.seed, cell.level) for cell in found] == [
+        ("cpu.3", 3, "process"),
+        ("cpu.bit", 0, "bit"),
+    ]
+
+
 def test_a_cell_is_found_by_its_name(path: Path) -> None:
     config = read(path, MATRIX)
     assert matrix.find(config, "gpu.3.bit").seed == 3
@@ -338,8 +474,6 @@ def test_another_value_changes_no_other_name(seeds: list[int], more: int) -> Non
 
 
 def test_the_text_of_a_configuration_comes_back(path: Path) -> None:
-    import msgspec
-
     config = read(path, EVERYTHING)
     path.write_text(yaml.safe_dump(msgspec.to_builtins(config)))
     assert matrix.read_config(path, BUILTIN) == config

@@ -61,6 +61,10 @@ def test_only_the_first_problems_of_millions_are_asked_for():
     assert len(list(reading.explain(raw, "config"))) == reading.MAX_PROBLEMS
 
 
+def test_all_missing_keys_are_named_at_once():
+    assert list(reading.explain({}, "config")) == ['/: expected the keys "version" and "cells", found none']
+
+
 def test_a_last_line_break_is_no_part_of_a_name():
     with pytest.raises(InvalidInput, match="/cells/0/name: expected pattern"):
         reading.decode(config(name="cpu\n"), Config, "x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,11 @@ REFUSED = {
     "a list for a key": ("? [a]\n: 1\n", "line 1, column 3: not YAML: a key must be a string"),
     "a merge key": ("a: {b: 1}\n<<: {c: 1}\n", "line 2, column 1: not YAML: a key must be a string"),
     "a tag that does not fit": ('a: !!bool "zz"\n', "line 1, column 4: not YAML: !!bool is not supported"),
+    "a whole number that is none": (
+        "a: !!int 1.5\n",
+        'line 1, column 4: not YAML: "1.5" is no plain number',
+    ),
+    "nothing that is something": ("a: !!null zz\n", "line 1, column 4: not YAML: !!null is not supported"),
     "an empty number": ('a: !!int ""\n', 'line 1, column 4: not YAML: "" is no plain number'),
     "a huge number": (f"a: {'9' * 5000}\n", "line 1, column 4: not YAML: "),
     "an octal number": ("a: 0o17\nb: 017\n", 'line 2, column 4: not YAML: "017" is no plain number'),
@@ -45,6 +51,10 @@ REFUSED = {
     "deep blocks": ("\n".join(" " * n + "a:" for n in range(50)), "not YAML: nested deeper than 32 levels"),
     "two documents": ("a: 1\n---\nb: 1\n", "line 2, column 1: not YAML: a second document"),
     "a NUL": ("a: 1\nb: \0\n", "line 2, column 4: not YAML: a control character"),
+    "a byte order mark within": (
+        "a: 1\n\ufeffb: 2\n",
+        "line 2, column 1: not YAML: a control character",
+    ),
     "an escape": ("a: \x1b[2J\n", "line 1, column 4: not YAML: a control character"),
     "nothing": ("", "the file is empty"),
     "a comment alone": ("# x\n", "the file is empty"),
@@ -75,7 +85,13 @@ def test_hostile_yaml_is_refused_in_one_line(parser: str, tmp_path: Path, text: 
 
 @pytest.mark.parametrize(
     ("data", "expected"),
-    [(b"a: \xff\n", "byte 3: not UTF-8"), (b"\x00" * 10, "line 1, column 1: not YAML: a control character")],
+    [
+        (b"a: \xff\n", "line 1, column 4: not UTF-8"),
+        (b"\xef\xbb\xbfa: 1\nb\xc3\xbc: \xff\n", "line 2, column 5: not UTF-8"),
+        ("a: 1\n".encode("utf-16"), "line 1, column 1: not UTF-8"),
+        (b"a: [" + b"a," * 2**19 + b"]", "larger than 1 MiB, the most that YAML may have here"),
+        (b"\x00" * 10, "line 1, column 1: not YAML: a control character"),
+    ],
 )
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path, data: bytes, expected: str) -> None:
     (tmp_path / "x.yml").write_bytes(data)
@@ -123,3 +139,55 @@ def test_no_input_breaks_the_reader(tmp_path_factory: pytest.TempPathFactory, da
         Text(path)
     except InvalidInput as error:
         assert str(path) in str(error)
+
+
+TOKENS = [
+    "a",
+    "b",
+    ": ",
+    "- ",
+    "? ",
+    "\n",
+    "  ",
+    "[",
+    "]",
+    "{",
+    "}",
+    ", ",
+    "&a ",
+    "*a",
+    "!!int ",
+    "!!null ",
+    "!!map ",
+]
+TOKENS += [
+    "!x ",
+    "|",
+    ">",
+    "'",
+    '"',
+    "#",
+    "%YAML 1.1\n",
+    "---\n",
+    "...\n",
+    "<<",
+    "1.5",
+    "017",
+    "~",
+    ".nan",
+    "\t",
+    "=",
+]
+
+
+@given(st.lists(st.sampled_from(TOKENS), max_size=30).map("".join))
+def test_no_text_of_yaml_s_own_tokens_breaks_the_reader(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "tokens.yml"
+    path.write_text(text)
+    try:
+        json.dumps(Text(path).data, allow_nan=False)
+    except InvalidInput as error:
+        assert str(error).startswith(f"{path}: ")
+        assert "\n" not in str(error)

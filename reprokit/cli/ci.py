@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from reprokit.cli import options
 from reprokit.cli.baseline import FOLDER
 
 if TYPE_CHECKING:
@@ -28,14 +29,7 @@ _LOG_LINES = 20
 
 
 @click.command("ci")
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    default="reprokit.yml",
-    show_default=True,
-    metavar="FILE",
-    help="The configuration; `reprokit validate FILE` checks it.",
-)
+@options.config
 @click.option("--cell", "name", required=True, metavar="NAME", help="The cell of it that runs here.")
 @click.option(
     "--baselines",

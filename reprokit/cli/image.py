@@ -7,21 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from reprokit.cli import options
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from docker import DockerClient
 
     from reprokit.images.recipes import Source
-
-_config = click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    default="reprokit.yml",
-    show_default=True,
-    metavar="FILE",
-    help="The configuration, for the images that it defines; it may be missing.",
-)
 
 
 @click.group("image")
@@ -31,7 +24,7 @@ def image_group() -> None:
 
 @image_group.command("build")
 @click.argument("name")
-@_config
+@options.config
 @click.option(
     "--wheels",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -62,7 +55,7 @@ def build_command(name: str, config: Path, wheels: Path | None) -> None:
 
 
 @image_group.command("list")
-@_config
+@options.config
 def list_command(config: Path) -> None:
     """Show every image: what it is made of, the driver that it needs, and whether it is on this machine."""
     from reprokit.engines import docker
@@ -80,7 +73,7 @@ def list_command(config: Path) -> None:
 
 
 @image_group.command("prune")
-@_config
+@options.config
 @click.option("--all", "everything", is_flag=True, help="Also those that are up to date.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 def prune_command(config: Path, everything: bool, dry_run: bool) -> None:
@@ -118,11 +111,14 @@ def prune_command(config: Path, everything: bool, dry_run: bool) -> None:
 
 
 def _sources(config: Path) -> dict[str, Source]:
-    """Every image that is known here."""
+    """Every image that is known here: without a configuration, unless one was named, those of reprokit."""
+    from click.core import ParameterSource
+
     from reprokit.images.recipes import available, builtin
     from reprokit.model import matrix
 
-    read = matrix.read_config(config, builtin()) if config.exists() else None
+    named = click.get_current_context().get_parameter_source("config") is not ParameterSource.DEFAULT
+    read = matrix.read_config(config, builtin()) if named or config.exists() else None
     return available(read, config.parent)
 
 

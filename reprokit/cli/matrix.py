@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reprokit.cli import options
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -14,14 +16,7 @@ if TYPE_CHECKING:
 
 
 @click.command("matrix")
-@click.option(
-    "--config",
-    type=click.Path(path_type=Path),
-    default="reprokit.yml",
-    show_default=True,
-    metavar="FILE",
-    help="The configuration.",
-)
+@options.config
 @click.option(
     "--include", multiple=True, metavar="GLOB", help="Only cells whose name is like this; may be repeated."
 )

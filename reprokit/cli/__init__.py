@@ -121,6 +121,8 @@ def _report(message: str, code: int, debug: bool) -> int:
         import traceback
 
         traceback.print_exc()
+    from reprokit.github.runtime import harmless_line  # what failed may have chosen the words
+
     with contextlib.suppress(OSError):  # a full standard error cannot be told of itself
-        click.echo(f"reprokit: {one_line(message)}", err=True)
+        click.echo(harmless_line(f"reprokit: {one_line(message)}"), err=True)
     return code

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
 @click.group("image")
 def image_group() -> None:
-    """The pinned images that probes run in: bases by digest, every wheel by hash."""
+    """The pinned images that probes run in: bases by digest, every wheel by hash.
+
+    \b
+    reprokit image list                what there is, and what is on this machine
+    reprokit image build cuda-12.8     `reprokit ci` does it by itself
+    reprokit image prune               remove what no configuration here asks for any more
+    """
 
 
 @image_group.command("build")

@@ -33,16 +33,16 @@ def validate_command(files: tuple[Path, ...]) -> None:
 
 def _validate(path: Path) -> bool:
     from reprokit.errors import InvalidInput, one_line
+    from reprokit.github.runtime import harmless_line
 
     try:
         document, problems = _checked(path)
     except InvalidInput as error:
-        click.echo(one_line(str(error)), err=True)
-        return False
+        document, problems = "", [str(error)]
     for problem in problems:
-        click.echo(one_line(problem), err=True)
+        click.echo(harmless_line(one_line(problem)), err=True)
     if not problems:
-        click.echo(one_line(f"{path}: a valid {document}"))
+        click.echo(harmless_line(one_line(f"{path}: a valid {document}")))
     return not problems
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,6 +34,8 @@ def outputs(values: Mapping[str, str]) -> None:
     Raises:
         ValueError: a name that is none.
     """
+    import secrets  # here, because every error message imports this module
+
     text = ""
     for name, value in values.items():
         if not _NAME.fullmatch(name):

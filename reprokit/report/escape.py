@@ -35,8 +35,8 @@ def cut(text: str, width: int = LONGEST) -> str:
 
 
 def plain(text: str, width: int = LONGEST) -> str:
-    """`text` for one line of a terminal."""
-    return cut(visible(text[: width + 1]), width)
+    """`text` for one line of a terminal, or of a workflow's log, whose runner obeys `##[name]` anywhere."""
+    return cut(visible(text[: width + 1]).replace("##[", "## ["), width)
 
 
 def markdown(text: str, width: int = LONGEST) -> str:

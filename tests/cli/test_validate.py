@@ -119,3 +119,11 @@ def test_a_fingerprint_and_a_baseline_are_valid(run, tmp_path):
         path = tmp_path / f"{kind}.json"
         path.write_bytes(canonical.encode(msgspec.to_builtins(document)))
         assert run("validate", path).stdout == f"{path}: a valid {kind}\n"
+
+
+def test_a_name_that_a_workflow_would_obey_is_only_shown(run, tmp_path):
+    import os
+
+    path = os.path.relpath(tmp_path / "x ##[error]y.json")
+    assert "##[" not in run("validate", path).stderr
+    assert run("validate", "::error::x.json").stderr == "│ ::error::x.json: no such file\n"

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reprokit.github import runtime
+from tests.conftest import Run
 
 COMMAND = re.compile(r"::(?P<name>[\w-]+)(?: (?P<properties>[^:]*))?::(?P<data>.*)")
 TEXT = st.text(st.characters(codec="utf-8"), max_size=200)
@@ -153,3 +154,10 @@ def test_outside_of_a_workflow_nothing_is_said(
     runtime.summary("# x")
     runtime.annotation("error", "x", "t")
     assert capsys.readouterr() == ("", "")
+
+
+def test_what_an_error_quotes_is_no_command(run: Run) -> None:
+    done = run("ci", "--cell", "##[add-mask]x")
+    assert done.returncode == 2
+    assert "## [add-mask]x" in done.stderr
+    assert read_commands(done.stderr) == []

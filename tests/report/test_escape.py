@@ -102,3 +102,7 @@ def test_values_as_text() -> None:
 def test_long_text_is_cut() -> None:
     assert plain("x" * 10**6) == "x" * (LONGEST - 1) + "…"
     assert cut("abc", 3) == "abc"
+
+
+def test_a_line_holds_no_command_of_a_workflow() -> None:
+    assert plain("a ##[error]b") == "a ## [error]b"

@@ -19,7 +19,7 @@ help:
 	@echo
 	@echo '  make run        measure this machine, approve it, compare: three summaries in build/demo'
 	@echo '  make test       the tests'
-	@echo '  make lint       style, types, schemas, shell scripts, workflows (needs Python 3.11)'
+	@echo '  make lint       style, types, schemas, shell scripts, Dockerfile, workflows (needs Python 3.11)'
 	@echo '  make bench      how fast it is, side by side with its peers (up to 20 minutes)'
 	@echo '  make schemas    rewrite schemas/ from the models'
 	@echo '  make clean      remove build/, caches and $(VENV)'
@@ -33,9 +33,9 @@ run: $(VENV)/.ready-probe
 test: $(VENV)/.ready-probe,test
 	@$(BIN)/python -m pytest $(ARGS)
 
-# what CI runs on other Pythons, without torch: make test-host VENV=.venv-3.13 PYTHON=python3.13
+# what CI runs on other Pythons, without torch and engine: make test-host VENV=.venv-3.13 PYTHON=python3.13
 test-host: $(VENV)/.ready-test
-	@$(BIN)/python -m pytest -m 'not torch' $(ARGS)
+	@$(BIN)/python -m pytest -m 'not torch' --ignore tests/e2e $(ARGS)
 
 lint: export PATH := $(abspath $(BIN)):$(PATH)
 lint: $(VENV)/.ready-lint
@@ -45,13 +45,12 @@ lint: $(VENV)/.ready-lint
 	bin/generate-schemas --check
 	check-jsonschema --check-metaschema schemas/*.json
 	shellcheck $(SCRIPTS)
+	hadolint docker/Dockerfile
 	check-jsonschema --builtin-schema vendor.github-workflows $(WORKFLOWS)
 	check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	check-jsonschema --builtin-schema vendor.github-actions action.yml
 	actionlint $(WORKFLOWS)
 	zizmor --offline --quiet --persona auditor .
-ifneq ($(wildcard action.yml),)
-	check-jsonschema --builtin-schema vendor.github-actions action.yml
-endif
 
 bench: $(VENV)/.ready-probe
 	@$(BIN)/python benchmarks/bench.py $(ARGS)

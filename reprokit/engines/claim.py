@@ -9,7 +9,7 @@ from reprokit.environment.system import container as runtime
 from reprokit.errors import ProbeFailed
 
 # the engine mounts files of its own into each container, from a folder named after the container's id
-_ID = re.compile(r"/(?:containers|overlay-containers|docker)[/-]([0-9a-f]{64})\b")
+_ID = re.compile(r"/([0-9a-f]{64})/\S* /etc/(?:hostname|hosts|resolv\.conf) |/docker[/-]([0-9a-f]{64})\b")
 
 
 def check(digest: str) -> bool:
@@ -47,7 +47,7 @@ def own_id(root: Path = Path("/proc/self")) -> str | None:
         except OSError:
             continue
         if found:
-            return found[1]
+            return found[1] or found[2]
     return None
 
 
@@ -62,4 +62,5 @@ def _digests(container: str) -> list[str] | None:
             image = client.images.get(client.containers.get(container).attrs["Image"])
     except (ProbeFailed, DockerException):
         return None
-    return [reference.partition("@")[2] for reference in image.attrs.get("RepoDigests") or ()]
+    references = image.attrs.get("RepoDigests") or ()  # one for each repository that it is known in
+    return sorted({reference.partition("@")[2] for reference in references})

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from reprokit.engines import docker as engine
 from reprokit.engines import gpus as devices
-from reprokit.engines import side
+from reprokit.engines import owner, side
 from reprokit.engines.job import Job
 from reprokit.engines.listening import Listener
 from reprokit.errors import ProbeFailed
@@ -34,6 +32,8 @@ OUT = "/out"
 DOCUMENT = "fingerprint.json"
 NOBODY = 65532  # the user of distroless images: who runs reprokit as root does not run the probe as root
 _MOST_BYTES = 16 * 1024 * 1024  # as `reading.MAX_BYTES`
+_LONGEST_LINE = 65536
+_ENDING_SECONDS = 60  # what an engine may take to tell that a container has ended
 _TMPFS = "rw,nosuid,nodev,size=2g,mode=1777"
 
 
@@ -54,41 +54,39 @@ def run(
     from docker.errors import APIError, DockerException
 
     listener = Listener(say)
+    name = f"reprokit-{name}-{secrets.token_hex(4)}"
     with side.staged() as folder, _output() as out:
+        command = job.command(SIDE, f"{OUT}/{DOCUMENT}")
         options = _options(job, limits, gpus, folder, out)
         try:
-            container = client.containers.create(
-                image,
-                job.command(SIDE, f"{OUT}/{DOCUMENT}"),
-                name=f"reprokit-{name}-{secrets.token_hex(4)}",
-                **options,
-            )
-        except APIError as error:
-            raise _refused(error) from error
-        try:
+            container = client.containers.create(image, command, name=name, **options)
             code = _watched(container, listener, job.timeout)
             if code:
                 raise ProbeFailed(devices.explained(_failure(container, listener, code), listener.text))
         except APIError as error:
             raise _refused(error) from error
         except (DockerException, OSError) as error:
-            raise ProbeFailed(f"the container engine failed in the middle of the run: {error}") from error
+            reason = engine.reason_of(error)
+            raise ProbeFailed(f"the container engine failed in the middle of the run: {reason}") from error
         finally:
-            engine.remove(container)
+            # by name, because an interrupt may come before the engine has told that it made it
+            if problem := engine.remove(client, name):
+                say(f"the container {name} stays until the next run removes it: {problem}")
         return _document(out / DOCUMENT)
 
 
 def _options(job: Job, limits: Limits, gpus: Sequence[str], side_folder: Path, out: Path) -> dict[str, Any]:
     """How the container is made."""
-    from docker.types import LogConfig
+    from docker.types import LogConfig, Mount
 
     uid, gid = user()
     return {
         "environment": job.variables,
-        "volumes": {
-            str(side_folder): {"bind": SIDE, "mode": "ro"},
-            str(out): {"bind": OUT, "mode": "rw"},
-        },
+        # unlike a volume, a mount is refused where the engine does not see the folder
+        "mounts": [
+            Mount(SIDE, str(side_folder), type="bind", read_only=True),
+            Mount(OUT, str(out), type="bind"),
+        ],
         "working_dir": "/tmp",
         "entrypoint": [],
         "user": f"{uid}:{gid}",
@@ -105,9 +103,8 @@ def _options(job: Job, limits: Limits, gpus: Sequence[str], side_folder: Path, o
         "shm_size": limits.shm,
         "init": True,
         "labels": engine.labels(job.timeout),
-        "log_config": LogConfig(
-            type=LogConfig.types.NONE
-        ),  # what it prints goes to us and to no log of the engine
+        # what it prints goes to us and to no log of the engine
+        "log_config": LogConfig(type=LogConfig.types.NONE),
         "device_requests": devices.requests(gpus) if gpus else None,
     }
 
@@ -119,14 +116,16 @@ def user() -> tuple[int, int]:
 
 @contextmanager
 def _output() -> Iterator[Path]:
-    """A folder that the container's user can write, removed with everything in it."""
-    folder = Path(tempfile.mkdtemp(prefix="reprokit-out-"))
-    try:
-        if os.getuid() == 0:
-            os.chown(folder, *user())
+    """A folder that the container's user can write, whatever user of this machine an engine makes of it.
+
+    Nobody else reaches it: its parent cannot be listed, and its name cannot be guessed.
+    """
+    with owner.temporary() as parent:
+        parent.chmod(0o711)
+        folder = parent / secrets.token_hex(16)
+        folder.mkdir()
+        folder.chmod(0o777)
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _watched(container: Container, listener: Listener, timeout: float) -> int:
@@ -152,19 +151,23 @@ def _watched(container: Container, listener: Listener, timeout: float) -> int:
         container.start()
         for line in _lines(stream):
             listener.hear(line)
-        code = int(container.wait()["StatusCode"])
+        code = int(container.wait(timeout=timeout + _ENDING_SECONDS)["StatusCode"])
     finally:
         timer.cancel()
+        # its own close() leaves the socket to the garbage collector
+        stream._response.close()  # type: ignore[attr-defined]
     if expired.is_set():
         raise ProbeFailed(f"the probe took longer than {timeout:g} s, the cell's timeout, and was ended")
     return code
 
 
 def _lines(stream: Iterator[bytes]) -> Iterator[str]:
-    """The lines of a stream that comes in pieces."""
+    """The lines of a stream that comes in pieces; one that does not end is cut."""
     rest = b""
     for piece in stream:
         *lines, rest = (rest + piece).split(b"\n")
+        if len(rest) > _LONGEST_LINE:
+            lines, rest = [*lines, rest], b""
         for line in lines:
             yield line.decode("utf-8", "replace")
     if rest:
@@ -181,6 +184,8 @@ def _failure(container: Container, listener: Listener, code: int) -> str:
 def _refused(error: Any) -> ProbeFailed:
     """What the engine says when it cannot make or start a container."""
     message = " ".join(str(error.explanation or error).split())
+    if "bind source path does not exist" in message:
+        message = f"the engine sees none of this machine's files: measure with `engine: local` ({message})"
     return ProbeFailed(f"the container could not be started: {devices.explained(message)}")
 
 

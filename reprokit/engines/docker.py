@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reprokit import __version__
+from reprokit.engines import owner
 from reprokit.errors import ProbeFailed
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _GRACE_SECONDS = 600
 
 @contextmanager
 def connected() -> Iterator[DockerClient]:
-    """The engine that DOCKER_HOST names, else the one of this machine.
+    """The engine that DOCKER_HOST names, else the one of Docker's current context.
 
     Raises:
         ProbeFailed: none answers, or this user may not ask it.
@@ -32,14 +32,14 @@ def connected() -> Iterator[DockerClient]:
     import docker
     from docker.errors import DockerException
 
-    host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    host = os.environ.get("DOCKER_HOST") or _context_host()
     client = None
     try:
-        client = docker.from_env(timeout=_OPEN_SECONDS)
+        client = docker.from_env(timeout=_OPEN_SECONDS, environment={**os.environ, "DOCKER_HOST": host})
         client.ping()
     except (DockerException, OSError, ValueError) as error:
-        reason = _reason(error)
-        if "Permission denied" in reason or "PermissionError" in reason:
+        reason = reason_of(error)
+        if "Permission denied" in reason:
             advice = "add the user of the runner to the group docker"
         else:
             advice = "start it, or name another one in DOCKER_HOST"
@@ -54,7 +54,18 @@ def connected() -> Iterator[DockerClient]:
         client.close()
 
 
-def _reason(error: BaseException) -> str:
+def _context_host() -> str:
+    """The engine of the context that the docker command would choose; the machine's where there is none."""
+    from docker.context import ContextAPI
+
+    try:
+        context = ContextAPI.get_context(os.environ.get("DOCKER_CONTEXT"))
+    except Exception:  # whatever is wrong with a file of the docker command
+        context = None
+    return str(context.Host) if context and context.Host else "unix:///var/run/docker.sock"
+
+
+def reason_of(error: BaseException) -> str:
     """The innermost reason, which is the one of the operating system."""
     seen: BaseException | None = error
     while seen is not None:
@@ -66,57 +77,43 @@ def _reason(error: BaseException) -> str:
 
 def labels(timeout: float) -> dict[str, str]:
     """What tells a later run whom a container belongs to, and when nobody can be waiting for it any more."""
-    pid = os.getpid()
     deadline = int(time.time() + timeout + _GRACE_SECONDS)
-    return {RUN: __version__, OWNER: f"{_place()} {pid} {_started(pid)}", DEADLINE: str(deadline)}
+    return {RUN: __version__, OWNER: owner.own(), DEADLINE: str(deadline)}
 
 
 def sweep(client: DockerClient) -> list[str]:
-    """Remove the containers of runs that were killed; their names."""
-    removed = []
-    for container in client.containers.list(all=True, filters={"label": RUN}):
-        if _abandoned(container.labels):
-            removed.append(str(container.name))
-            remove(container)
-    return removed
+    """Remove the containers of runs that were killed; their names.
 
-
-def remove(container: Any) -> None:
-    """Kill and remove a container; one that is gone already is no fault."""
-    from docker.errors import APIError, NotFound
+    Raises:
+        ProbeFailed: the engine does not say which there are.
+    """
+    from docker.errors import DockerException
 
     try:
-        container.remove(force=True, v=True)
+        found = client.containers.list(all=True, filters={"label": RUN}, ignore_removed=True)
+        names = [str(container.name) for container in found if abandoned(container.labels)]
+    except (DockerException, OSError) as error:
+        raise ProbeFailed(f"the container engine does not list its containers: {reason_of(error)}") from error
+    return [name for name in names if remove(client, name) is None]
+
+
+def remove(client: DockerClient, container: str) -> str | None:
+    """Kill and remove a container; None, or why that failed. One that is gone already is no fault."""
+    from docker.errors import APIError, DockerException, NotFound
+
+    try:
+        client.api.remove_container(container, force=True, v=True)
     except NotFound:
-        pass
+        return None
     except APIError as error:
-        if error.status_code != 409:  # its removal is in progress
-            raise
+        return None if error.status_code == 409 else reason_of(error)  # 409: its removal is in progress
+    except (DockerException, OSError) as error:
+        return reason_of(error)
+    return None
 
 
-def _abandoned(labels: dict[str, str]) -> bool:
+def abandoned(labels: Mapping[str, str]) -> bool:
     """Whether nobody waits for a container: its owner has ended, or its time is over."""
     deadline = labels.get(DEADLINE, "")
-    if not deadline.isdigit() or time.time() > int(deadline):
-        return True
-    # the processes of another machine that shares the engine, or of another container, cannot be seen from here
-    place, _, process = labels.get(OWNER, "").partition(" ")
-    pid, _, started = process.partition(" ")
-    return place != "" and place == _place() and pid.isdigit() and _started(int(pid)) != started
-
-
-def _place() -> str:
-    """Where a process id means the same process: this boot of this machine, in this namespace."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
-    except OSError:  # another system, where the deadline alone decides
-        return ""
-
-
-def _started(pid: int) -> str:
-    """When a process started, in ticks of the kernel's clock; empty where there is no such process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
+    late = not deadline.isdecimal() or time.time() > int(deadline)
+    return late or owner.ended(labels.get(OWNER, ""))

@@ -21,12 +21,12 @@ _FAULTS = (
         "`nvidia-ctk runtime configure --runtime=docker` and restart Docker",
     ),
     (
-        r'could not select device driver "cdi"|CDI (?:is not enabled|device injection failed)',
+        r'could not select device driver "cdi"|CDI is not enabled',
         "the container engine has no CDI: use Docker 25 or newer with the feature `cdi`, or select GPUs with `all`, "
         "an index or a UUID",
     ),
     (
-        r"unresolvable CDI devices",
+        r"unresolvable CDI devices|CDI device injection failed",
         "no CDI specification names this device: run `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`",
     ),
     (

@@ -23,6 +23,7 @@ _KEPT = (
     "NVIDIA_VISIBLE_DEVICES",
 )  # fmt: skip
 _KEPT_PREFIXES = ("LC_",)
+_GRACE_SECONDS = 5
 _SCHEDULER = ("SLURM_", "PMI_", "PMIX_")  # for a prefix such as `srun`
 
 
@@ -32,8 +33,9 @@ def run(job: Job, say: Callable[[str], None]) -> bytes:
     Raises:
         ProbeFailed: the interpreter is missing, has no torch, or the probe failed or took too long.
     """
+    variables = {**kept(os.environ, scheduler=bool(job.prefix)), **job.variables}
     first = job.prefix[0] if job.prefix else job.python  # behind a prefix, another machine's PATH counts
-    if shutil.which(first) is None:
+    if shutil.which(first, path=variables.get("PATH")) is None:
         raise ProbeFailed(
             f"{first}: no such command; `exec:` of the cell is what runs its interpreter"
             if job.prefix
@@ -41,10 +43,8 @@ def run(job: Job, say: Callable[[str], None]) -> bytes:
         )
     listener = Listener(say)
     with side.staged() as folder:
-        command = job.command(str(folder))
-        variables = {**kept(os.environ, scheduler=bool(job.prefix)), **job.variables}
         try:
-            return heard(command, listener, variables, job.timeout)
+            return heard(job.command(str(folder)), listener, variables, job.timeout)
         except ProbeFailed as error:
             raise ProbeFailed(gpus.explained(str(error), listener.text)) from error
 
@@ -85,21 +85,19 @@ def heard(
 
         def expire() -> None:
             expired.set()
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            _end(process)
 
-        timer = threading.Timer(timeout or 0, expire)
+        timer = threading.Timer(timeout or threading.TIMEOUT_MAX, expire)
         timer.daemon = True
+        timer.start()
         try:
-            if timeout:
-                timer.start()
             assert process.stderr is not None
-            for line in process.stderr:
-                listener.hear(line)
+            with process.stderr:
+                for line in process.stderr:
+                    listener.hear(line)
             code = process.wait()
         except BaseException:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait()
+            _end(process)
             raise
         finally:
             timer.cancel()
@@ -109,3 +107,13 @@ def heard(
             raise ProbeFailed(listener.failure(code))
         document.seek(0)
         return document.read()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a process and all of its group: kindly, so that a prefix such as `srun` ends what it started elsewhere."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_SECONDS)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

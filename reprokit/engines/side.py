@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from reprokit.engines import owner
 from reprokit.launch import STAGED
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -23,15 +23,15 @@ LIBRARIES = ("pynvml",)  # pure Python; the NVIDIA library itself is the machine
 @contextmanager
 def staged() -> Iterator[Path]:
     """A folder that holds the probe side alone, readable by every user, removed at the end."""
-    with tempfile.TemporaryDirectory(prefix="reprokit-side-") as name:
-        folder = Path(name)
+    with owner.temporary() as folder:
         for part in PARTS:
             _copy(_PACKAGE / part, folder / "reprokit" / part)
         for library in LIBRARIES:
             spec = importlib.util.find_spec(library)
             if spec is not None and spec.origin is not None:
                 _copy(Path(spec.origin), folder / Path(spec.origin).name)
-        (folder / STAGED).touch(0o644)
+        (folder / STAGED).touch()
+        (folder / STAGED).chmod(0o644)
         folder.chmod(0o755)
         yield folder
 

@@ -8,7 +8,7 @@ import tarfile
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -86,33 +86,51 @@ def _build(client: DockerClient, made: Recipe, wheels: Path | None, say: Say) ->
     from docker.errors import APIError, DockerException
 
     base = pulled(client, made.base, say)
+    # a base without Python gets its own packages over the network; pip needs none where it has the wheels
+    stages = [(None, None, None)] if wheels is None else [("python", None, None), (None, "none", wheels)]
     steps = _Steps(made.name, say)
     try:
-        with _context(made, wheels) as context:
-            events = client.api.build(
-                fileobj=context,
-                custom_context=True,
-                tag=made.tag,
-                buildargs={"BASE": base, "PYTHON": made.python, "RECIPE": made.digest},
-                labels=_labels(made),
-                network_mode="none" if wheels is not None else None,
-                rm=True,
-                forcerm=True,
-                decode=True,
-            )
-            for event in events:
-                steps.hear(event)
+        for target, network, folder in stages:
+            with _context(made, folder) as context:
+                events = client.api.build(
+                    fileobj=context,
+                    custom_context=True,
+                    tag=None if target else made.tag,
+                    target=target,
+                    buildargs={"BASE": base, "PYTHON": made.python, "RECIPE": made.digest},
+                    labels=None if target else _labels(made),
+                    network_mode=network,
+                    rm=True,
+                    forcerm=True,
+                    decode=True,
+                )
+                for event in events:  # to its end, which also gives the connection back
+                    steps.hear(event)
+            steps.check()
     except APIError as error:
         raise ProbeFailed(f"image {made.name} cannot be built: {error.explanation or error}") from error
-    except DockerException as error:
-        raise ProbeFailed(f"image {made.name} cannot be built: {error}") from error
+    except (DockerException, OSError) as error:
+        raise ProbeFailed(f"image {made.name} cannot be built: the engine failed: {error}") from error
     finally:
-        # the stage that pip ran in, with its configuration, and what a failed build left
-        client.images.prune(filters={"dangling": True, "label": f"{STAGE}={made.digest}"})
+        _forget_stages(client, made)
     found = built(client, made.digest)
     if found is None:
         raise ProbeFailed(f"image {made.name}: the engine ended the build without an image")
     return found
+
+
+def _forget_stages(client: DockerClient, made: Recipe) -> None:
+    """Remove the stage that pip ran in, with its configuration, and what a failed build left.
+
+    One by one, because an engine prunes for one client at a time only.
+    """
+    from docker.errors import DockerException
+
+    label = f"{STAGE}={made.digest}"
+    with suppress(DockerException, OSError):  # the engine is gone, which is said already
+        for image in client.images.list(filters={"dangling": True, "label": label}):
+            with suppress(DockerException):  # another build of the same recipe is at it
+                client.images.remove(str(image.id))
 
 
 def _labels(made: Recipe) -> dict[str, str]:
@@ -174,15 +192,12 @@ class _Steps:
         self._say = say
         self._step = "its start"
         self._lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._error: str | None = None
 
     def hear(self, event: dict[str, Any]) -> None:
-        """Take one event.
-
-        Raises:
-            ProbeFailed: it tells that the build failed.
-        """
+        """Take one event."""
         if "error" in event:
-            raise ProbeFailed(self._failure(str(event["error"])))
+            self._error = str(event["error"])
         for line in str(event.get("stream", "")).splitlines():
             line = line.strip()
             if line.startswith("Step ") and " : " in line:
@@ -194,6 +209,11 @@ class _Steps:
                 self._lines.append(line)
                 self._say(line)
 
+    def check(self) -> None:
+        """Raises ProbeFailed where the build has failed."""
+        if self._error is not None:
+            raise ProbeFailed(self._failure(self._error))
+
     def _failure(self, error: str) -> str:
         last = " | ".join(self._lines) or " ".join(error.split())
         hint = ""
@@ -202,4 +222,6 @@ class _Steps:
                 f" (what the default index lacks, such as torch for CPUs alone, comes from an index that the pip "
                 f"configuration in {PIP_CONFIG} names, or from a folder of wheels)"
             )
+        elif "no space left on device" in f"{last} {error}".lower():
+            hint = " (the disk is full: `reprokit image prune` removes what nobody asks for any more)"
         return f"image {self._name} cannot be built: {self._step} failed{hint}; its last lines: {last}"

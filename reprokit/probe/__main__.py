@@ -30,15 +30,15 @@ def main() -> NoReturn:
     """Run as the recording process or, with `--hashes`, as the fresh one."""
     options = _parse()
     launch.end_with_parent()
-    output = launch.claim_output(options.output)
+    output = launch.claim_output()
     try:
         document = _hashes(options) if options.hashes else _fingerprint(options)
+        launch.hand_over(output, canonical.encode(document), options.output)
     except CannotRun as error:
         sys.exit(_fail(str(error)))
     except Exception as error:  # one line for the user; the traceback for whoever reads the log
         traceback.print_exc()
         sys.exit(_fail(f"{type(error).__name__}: {error}"))
-    launch.hand_over(output, canonical.encode(document))
 
 
 def _parse() -> argparse.Namespace:
@@ -137,9 +137,13 @@ def _import_torch() -> Any:
         import numpy  # noqa: F401
         import torch
     except ModuleNotFoundError as error:
+        advice = (
+            "let `python:` of the cell name an interpreter that has them"
+            if launch.own_side()
+            else "install reprokit-ci[probe], or install reprokit beside the torch that you use"
+        )
         raise CannotRun(
-            f"{sys.executable} has no {error.name}; the probe needs torch and numpy: "
-            "install reprokit-ci[probe], or install reprokit beside the torch that you use"
+            f"{sys.executable} has no {error.name}; the probe needs torch and numpy: {advice}"
         ) from error
     except ImportError as error:
         raise CannotRun(f"{sys.executable} cannot import torch and numpy: {error}") from error

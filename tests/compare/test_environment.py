@@ -308,3 +308,31 @@ def test_a_huge_environment_costs_few_matches(monkeypatch: pytest.MonkeyPatch) -
     found = compare(*sides).environment
     assert len(found) == 1900 + 4900 + 2
     assert 0 < calls <= 8 * len(found)  # eight patterns, each held once against each field
+
+
+def test_another_image_is_a_change_under_review() -> None:
+    built = {
+        "name": "ours",
+        "digest": None,
+        "recipe": builders.sha("recipe"),
+        "base": f"debian:12@{builders.sha('base')}",
+        "checked": True,
+    }
+    pulled = built | {"name": "ready", "digest": builders.sha("image"), "recipe": None, "base": None}
+    moving = moved("kernel.softmax.fp32")
+    for found in (
+        changes(moving, image=built),
+        compare(fingerprint(image=built), fingerprint(moving)).environment,
+        compare(fingerprint(image=built), fingerprint(moving, image=pulled | {"checked": False})).environment,
+    ):
+        by_field = {change.field: (change.relevance, change.external) for change in found}
+        for field in ("image.recipe", "image.base"):
+            assert by_field[field] == ("possible", False)
+        for field in ("image.name", "image.checked"):
+            assert by_field[field] == ("unlikely", False)
+    assert by_field["image.digest"] == ("possible", False)
+    result = compare(
+        fingerprint(image=built), fingerprint(moving, image=built | {"recipe": builders.sha("x")})
+    )
+    assert (result.diagnosis.class_, result.diagnosis.caused_by_change) == ("environment", "possible")
+    assert changes(image=None) == []

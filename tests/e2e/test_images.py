@@ -74,13 +74,11 @@ def test_a_second_build_does_nothing(run: Run, source: Source, probe_image: Prep
     assert done.stderr == f"image ours: {recipe(source).tag} is there\n"
 
 
-def test_nothing_is_left_of_the_stage_that_pip_ran_in(engine: str, probe_image: Prepared) -> None:
-    assert (
-        docker(
-            engine, "images", "--quiet", "--filter", "label=io.reprokit.stage", "--filter", "dangling=true"
-        )
-        == ""
-    )
+def test_nothing_is_left_of_the_stage_that_pip_ran_in(
+    engine: str, source: Source, probe_image: Prepared
+) -> None:
+    label = f"label=io.reprokit.stage={recipe(source).digest}"
+    assert docker(engine, "images", "--quiet", "--filter", label, "--filter", "dangling=true") == ""
 
 
 def test_a_pulled_image_is_known_by_its_digest(client: DockerClient, engine: str, base_image: str) -> None:

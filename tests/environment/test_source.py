@@ -74,3 +74,17 @@ def test_a_hook_of_the_repository_is_not_run(repository: Path) -> None:
 
 def test_the_measuring_code_has_one_hash() -> None:
     assert source.measuring_code() == source.measuring_code()
+
+
+def test_a_process_that_sees_no_repository_is_told(repository: Path) -> None:
+    absences = Absences()
+    section = source.collect(absences, {"commit": "c" * 40, "dirty": True, "image": None})
+    assert (section["commit"], section["dirty"]) == ("c" * 40, True)
+    assert absences.entries() == []
+
+    section = source.collect(absences, {"commit": None, "dirty": None, "image": None})
+    assert (section["commit"], section["dirty"]) == (None, None)
+    assert [(entry["field"], entry["reason"]) for entry in absences.entries()] == [
+        ("source.commit", "whoever started the probe could not read it either"),
+        ("source.dirty", "whoever started the probe could not read it either"),
+    ]

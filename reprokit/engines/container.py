@@ -137,18 +137,18 @@ def _watched(container: Container, listener: Listener, timeout: float) -> int:
     expired = threading.Event()
 
     def expire() -> None:
-        from docker.errors import APIError
+        from docker.errors import DockerException
 
         expired.set()
-        with suppress(APIError):  # it has just ended
+        with suppress(DockerException, OSError):  # it has just ended, or the engine has
             container.kill()
 
     stream = container.attach(stdout=True, stderr=True, stream=True, logs=False)
     timer = threading.Timer(timeout, expire)
     timer.daemon = True
-    timer.start()
     try:
         container.start()
+        timer.start()  # what has not started cannot be killed
         for line in _lines(stream):
             listener.hear(line)
         code = int(container.wait(timeout=timeout + _ENDING_SECONDS)["StatusCode"])

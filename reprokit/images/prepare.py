@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import tarfile
 import tempfile
 from collections import deque
@@ -27,6 +28,7 @@ STAGE = "io.reprokit.stage"
 PYTHON = "/opt/reprokit/bin/python"  # of a built image
 PIP_CONFIG = "REPROKIT_PIP_CONFIG"
 _LAST_LINES = 20
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # the classic builder shows standard error in red
 Say = Callable[[str], None]
 
 
@@ -199,7 +201,7 @@ class _Steps:
         if "error" in event:
             self._error = str(event["error"])
         for line in str(event.get("stream", "")).splitlines():
-            line = line.strip()
+            line = _COLOUR.sub("", line).strip()
             if line.startswith("Step ") and " : " in line:
                 number, _, command = line.removeprefix("Step ").partition(" : ")
                 self._step = f"step {number}, `{' '.join(command.split())[:160]}`"

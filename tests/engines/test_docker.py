@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import docker as sdk
 import pytest
+import requests
 
 from reprokit.engines import docker, owner
 from reprokit.errors import ProbeFailed
@@ -103,3 +105,26 @@ def test_the_container_of_an_ended_run_is_abandoned() -> None:
 @pytest.mark.parametrize("deadline", ["", "soon", "-1", "¹", "0"])
 def test_a_label_without_a_deadline_protects_nothing(deadline: str) -> None:
     assert docker.abandoned({"io.reprokit.owner": owner.own(), "io.reprokit.deadline": deadline})
+
+
+def answered(code: int) -> sdk.errors.APIError:
+    response = requests.Response()
+    response.status_code = code
+    return sdk.errors.APIError("the engine's words", response=response)
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (sdk.errors.NotFound("gone"), None),
+        (answered(409), None),  # somebody else removes it
+        (answered(500), "500 Server Error"),
+        (requests.ConnectionError("the engine is gone"), "the engine is gone"),
+    ],
+)
+def test_a_removal_that_fails_is_told_and_hides_no_other_fault(fault: Exception, told: str | None) -> None:
+    client = Mock()
+    client.api.remove_container.side_effect = fault
+    found = docker.remove(client, "reprokit-cpu-1")
+    assert (found is None) if told is None else (found is not None and told in found)
+    client.api.remove_container.assert_called_once_with("reprokit-cpu-1", force=True, v=True)

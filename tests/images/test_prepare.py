@@ -154,7 +154,7 @@ def step(number: int, command: str, *lines: str) -> list[dict[str, str]]:
 def test_each_step_is_told(source: Source) -> None:
     events = [
         *step(1, "ARG BASE"),
-        *step(2, "RUN pip  install", "Collecting numpy\n", " ---> 0123456789ab\n"),
+        *step(2, "RUN pip  install", "\x1b[91mCollecting numpy\n\x1b[0m", " ---> 0123456789ab\n"),
     ]
     _, said = made(Engine(*events), source)
     assert said == ["image [1/9] ARG BASE", "image [2/9] RUN pip install", "Collecting numpy"]
@@ -184,9 +184,11 @@ def test_a_failed_step_is_named_with_its_last_lines(source: Source) -> None:
     ],
 )
 def test_a_failure_that_is_known_comes_with_the_way_out(source: Source, line: str, hint: str) -> None:
+    events = [*step(1, "RUN apt", "of another step\n"), *step(2, "RUN pip", f"{line}\n"), {"error": "code 1"}]
     with pytest.raises(ProbeFailed, match=hint) as failed:
-        made(Engine(*step(1, "RUN pip", f"{line}\n"), {"error": "code 1"}), source)
+        made(Engine(*events), source)
     assert line in str(failed.value)
+    assert "of another step" not in str(failed.value)
 
 
 @pytest.mark.parametrize(

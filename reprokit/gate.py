@@ -65,7 +65,7 @@ def measure(cell: Cell, images: Mapping[str, Source], say: Say) -> Measured:
     told: dict[str, Any] = {"image": None, "commit": commit, "dirty": dirty}
     warnings: list[str] = []
     if image is not None and cell.engine != "local":
-        document = _in_container(cell, image, told, say)
+        document = _in_container(cell, image, told, warnings, say)
     else:
         if image is not None:
             told["image"] = _claimed(image, warnings)
@@ -95,21 +95,27 @@ def exit_code(config: Config, comparison: Comparison) -> int:
     return 0 if neutral(config, comparison) else EXIT_CODES[comparison.verdict.state]
 
 
-def _in_container(cell: Cell, source: Source, told: dict[str, Any], say: Say) -> bytes:
+def _in_container(cell: Cell, source: Source, told: dict[str, Any], warnings: list[str], say: Say) -> bytes:
     from reprokit.engines import container, docker
     from reprokit.engines.gpus import ALL, driver_version, too_old
     from reprokit.images.prepare import prepare
 
     gpus = (cell.gpus or [ALL]) if cell.device == "cuda" else []
-    if gpus and (problem := too_old(source.image.driver, driver_version())):
-        raise ProbeFailed(problem)
+    old = too_old(source.image.driver, driver_version()) if gpus else None
+    if old:  # no refusal: an image can bring a newer driver library of its own (forward compatibility)
+        warnings.append(old)
     with docker.connected() as client:
         for name in docker.sweep(client):
             say(f"removed the container {name}, which a killed run had left")
         prepared = prepare(client, source, say)
         told["image"] = prepared.told
         job = _job(cell, cell.python or prepared.python, told)
-        return container.run(client, job, prepared.id, cell.limits, gpus, say, cell.name)
+        try:
+            return container.run(client, job, prepared.id, cell.limits, gpus, say, cell.name)
+        except ProbeFailed as error:
+            if not old:
+                raise
+            raise ProbeFailed(f"{old} ({error})") from error
 
 
 def _on_this_machine(cell: Cell, told: dict[str, Any], say: Say) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -11,12 +13,16 @@ from reprokit import gate
 from reprokit.compare import compare
 from reprokit.compare.baseline import approve
 from reprokit.errors import InvalidInput, ProbeFailed
+from reprokit.images.prepare import Prepared
+from reprokit.images.recipes import builtin
 from reprokit.model import canonical
 from reprokit.model.comparison import Comparison
 from reprokit.model.config import Cell, Config
-from tests.compare.builders import changed, fingerprint, jittered, moved, numbers_of
+from tests.compare.builders import changed, fingerprint, jittered, moved, numbers_of, sha
 
 CELL = Cell(name="cpu")
+COMMIT = "a" * 40
+TOLD_IMAGE = {"name": "cuda-13.0", "digest": None, "recipe": sha("x"), "base": "b", "checked": True}
 TOLD = {"image": None, "commit": "a" * 40, "dirty": False}
 KERNEL = "kernel.softmax.fp32"
 
@@ -94,6 +100,38 @@ def test_the_output_of_another_run_is_refused(changes: dict[str, object], words:
 def test_what_is_no_fingerprint_is_a_failure_of_the_probe(output: bytes) -> None:
     with pytest.raises(ProbeFailed, match="the probe's output: "):
         gate.validated(output, CELL, TOLD)
+
+
+@contextmanager
+def nothing() -> Iterator[None]:
+    yield
+
+
+def test_an_old_driver_is_a_warning_and_where_the_run_fails_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cell = Cell(name="gpu", image="cuda-13.0", device="cuda")
+    asked: list[list[str]] = []
+
+    def run(client: object, job: object, image: str, limits: object, gpus: list[str], *rest: object) -> bytes:
+        asked.append(gpus)
+        if cell.profile == "quick":
+            raise ProbeFailed("the probe finds no GPU")
+        return document(probe__device="cuda", image=TOLD_IMAGE, source__commit=COMMIT, source__dirty=False)
+
+    monkeypatch.setattr("reprokit.engines.gpus.driver_version", lambda: "570.1")
+    monkeypatch.setattr("reprokit.engines.docker.connected", nothing)
+    monkeypatch.setattr("reprokit.engines.docker.sweep", lambda client: [])
+    monkeypatch.setattr("reprokit.images.prepare.prepare", lambda *_: Prepared("id", "python", TOLD_IMAGE))
+    monkeypatch.setattr("reprokit.engines.container.run", run)
+    monkeypatch.setattr("reprokit.environment.source.state", lambda absences: (COMMIT, False))
+    measured = gate.measure(cell, builtin(), lambda line: None)
+    words = "the NVIDIA driver of this machine is 570.1, the image needs 580.65.06 or newer"
+    assert [warning.partition(":")[0] for warning in measured.warnings] == [words]
+    cell = Cell(name="gpu", image="cuda-13.0", device="cuda", profile="quick")
+    with pytest.raises(ProbeFailed, match=rf"{words}.* \(the probe finds no GPU\)"):
+        gate.measure(cell, builtin(), lambda line: None)
+    assert asked == [["all"], ["all"]]
 
 
 def test_a_baseline_of_another_cell_is_refused(tmp_path: Path) -> None:

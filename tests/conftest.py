@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("patient")
 
+# a shell starts what runs in its background with Ctrl-C ignored, and whatever a test starts would inherit that
+signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as the probe itself does, before torch is imported
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -31,20 +31,15 @@ def staged() -> Iterator[Path]:
             if spec is not None and spec.origin is not None:
                 _copy(Path(spec.origin), folder / Path(spec.origin).name)
         (folder / STAGED).touch()
-        (folder / STAGED).chmod(0o644)
-        folder.chmod(0o755)
+        for path in (folder, *folder.rglob("*")):  # whatever the umask, and nothing but what is in here
+            path.chmod(0o755 if path.is_dir() else 0o644)
         yield folder
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file or folder, whatever the umask, so that the user of a container can read it."""
+    """Copy a file or a folder."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
-        for entry in source.iterdir():
-            if entry.name != "__pycache__":
-                _copy(entry, target / entry.name)
-        return
-    for folder in (target.parent, target.parent.parent):
-        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        folder.chmod(0o755)
-    shutil.copyfile(source, target)
-    target.chmod(0o644)
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copyfile(source, target)

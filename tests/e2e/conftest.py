@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from docker import DockerClient
@@ -31,17 +32,16 @@ def needed() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def engine() -> Iterator[str]:
     """DOCKER_HOST of a container engine; this process's too, and that of what it starts."""
-    with needed():
-        manager = parts.engine(tmp_path_factory.mktemp("engine"))
-        host = manager.__enter__()
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("DOCKER_HOST", host)
-            yield host
-    finally:
-        manager.__exit__(None, None, None)
+    with ExitStack() as stack:
+        # not pytest's own folder, into which no other user can look
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="reprokit-engine-")))
+        folder.chmod(0o711)
+        with needed():
+            host = stack.enter_context(parts.engine(folder))
+        stack.enter_context(pytest.MonkeyPatch.context()).setenv("DOCKER_HOST", host)
+        yield host
 
 
 @pytest.fixture(scope="session")
@@ -54,13 +54,10 @@ def client(engine: str) -> Iterator[DockerClient]:
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """`127.0.0.1:PORT` of a registry."""
-    with needed():
-        manager = parts.registry(tmp_path_factory.mktemp("registry"))
-        address = manager.__enter__()
-    try:
+    with ExitStack() as stack:
+        with needed():
+            address = stack.enter_context(parts.registry(tmp_path_factory.mktemp("registry")))
         yield address
-    finally:
-        manager.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from docker import DockerClient
 
@@ -32,7 +33,7 @@ from reprokit.model.fingerprint import Fingerprint
 from reprokit.model.reading import decode, parse_json
 from tests.e2e import engine as parts
 from tests.e2e.conftest import needed
-from tests.e2e.engine import docker
+from tests.e2e.engine import ROOT, docker
 from tests.e2e.test_images import configured
 
 pytestmark = pytest.mark.slow
@@ -429,6 +430,45 @@ with docker.connected() as client:
         text=True,
     )
     assert (done.returncode, done.stdout) == (0, "[12345, 12345]\n"), done.stderr
+    assert [entry for entry in Path("/tmp").iterdir() if entry.lstat().st_uid == 12345] == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_the_gate_of_a_user_without_rights(engine: str, probe_image: Prepared, source: Source) -> None:
+    socket = Path(engine.removeprefix("unix://"))
+    if not socket.is_socket():
+        pytest.skip("the engine has no socket on this machine")
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        home, work = Path(name), Path(name, "work")
+        for folder in ("reprokit", "docker", "bin"):
+            shutil.copytree(ROOT / folder, home / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(ROOT / "action.lock", home)
+        subprocess.run(["/usr/bin/python3", home / "bin/setup-venv", home / "venv"], check=True)
+        work.mkdir()
+        image = {key: value for key, value in msgspec.to_builtins(source.image).items() if value is not None}
+        image |= {"wheels": "wheels"}  # it is built already: no wheel is looked for
+        cell = {"name": "cpu", "image": "ours", "profile": "quick"}
+        config = {"version": 1, "cells": [cell], "images": {"ours": image}}
+        (work / "reprokit.yml").write_text(json.dumps(config))
+        shutil.copy(source.folder / str(source.image.requirements), work)
+        subprocess.run(["chmod", "-R", "a+rX", home], check=True)
+        subprocess.run(["chown", "-R", "12345:12345", work], check=True)
+        done = subprocess.run(
+            [home / "venv/bin/python", "-I", "-m", "reprokit", "ci", "--cell", "cpu"],
+            user=12345,
+            group=12345,
+            extra_groups=[socket.stat().st_gid],
+            env={"DOCKER_HOST": engine, "HOME": str(work)},
+            cwd=work,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 5, done.stderr
+        assert "image ours: " in done.stderr.splitlines()[0]
+        fingerprint = json.loads((work / ".reprokit/runs/cpu/fingerprint.json").read_text())
+        assert fingerprint["image"]["recipe"] == probe_image.told["recipe"]
+        left = [entry for entry in work.rglob("*") if entry.lstat().st_uid != 12345]
+        assert left == []
     assert [entry for entry in Path("/tmp").iterdir() if entry.lstat().st_uid == 12345] == []
 
 

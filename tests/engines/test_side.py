@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,3 +113,11 @@ def test_the_measuring_code_has_the_same_hash_there(staged: Path) -> None:
 def test_a_process_from_there_starts_others_from_there(staged: Path) -> None:
     program = "from reprokit import launch; print(*launch.command('m')[-2:])"
     assert alone(staged, program) == f"{staged} m"
+
+
+def test_the_folder_around_it_stays_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tmp_path.chmod(0o1777)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with side.staged() as folder:
+        assert folder.parent == tmp_path
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777

@@ -18,6 +18,8 @@ from reprokit.images.recipes import builtin
 from reprokit.model import canonical
 from reprokit.model.comparison import Comparison
 from reprokit.model.config import Cell, Config
+from reprokit.report import summary
+from reprokit.report.wording import Origin
 from tests.compare.builders import changed, fingerprint, jittered, moved, numbers_of, sha
 
 CELL = Cell(name="cpu")
@@ -48,6 +50,14 @@ def test_what_the_change_may_have_caused_is_never_neutral() -> None:
     found = compare(fingerprint(), fingerprint(moved(KERNEL), variables__ATEN_CPU_CAPABILITY="avx2"))
     assert found.diagnosis.caused_by_change == "possible"
     assert gate.exit_code(config("neutral"), found) == 1
+
+
+def test_a_neutral_drift_is_said_to_be_one() -> None:
+    assert summary.NEUTRAL in summary.annotation(external(), neutral=True)
+    assert "Neutral" not in summary.annotation(external(), neutral=False)
+    measured = fingerprint(image=TOLD_IMAGE)
+    shown = summary.judged(CELL, measured, external(), Origin(), ["odd"], True)
+    assert f"> {summary.NEUTRAL}\n\n- ⚠ odd\n\n### ✗ drifted: this change cannot have caused it" in shown
 
 
 def test_what_holds_at_no_level_is_never_neutral() -> None:

@@ -58,8 +58,8 @@ def cli(debug: bool) -> None:
     reprokit baseline approve now.json --cell cpu      approve what it gives
     reprokit compare .reprokit/baselines/cpu.json now.json
 
-    Exit codes: 0 holds, 1 leaves tolerance, 2 usage or invalid input, 3 the probe failed, 4 a service failed,
-    5 no baseline for this class of hardware.
+    Exit codes: 0 holds, 1 leaves tolerance, 2 usage or invalid input, 3 the engine, image or probe failed,
+    4 a registry failed, 5 no baseline for this class of hardware.
     """
 
 

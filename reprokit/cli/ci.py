@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,7 +67,9 @@ def ci_command(config: Path, name: str, baselines: Path, output: Path | None) ->
     from reprokit.compare.baseline import check_cell
     from reprokit.errors import ReprokitError
 
-    run = _Run(name)
+    options = ["--config", str(config)] if str(config) != "reprokit.yml" else []
+    options += ["--baselines", str(baselines)] if str(baselines) != FOLDER else []
+    run = _Run(name, options)
     try:
         run.open(output or _default_folder(check_cell(name)))
         code = _gate(run, config, baselines)
@@ -104,8 +107,9 @@ def _default_folder(cell: str) -> Path:
 class _Run:
     """One run of a cell, and everything that it tells: progress, files, summary, annotations, outputs."""
 
-    def __init__(self, cell: str) -> None:
+    def __init__(self, cell: str, options: list[str]) -> None:
         self.cell = cell
+        self._options = options
         self._folder: Path | None = None
         self._last: deque[str] = deque(maxlen=_LOG_LINES)
 
@@ -118,9 +122,9 @@ class _Run:
         from reprokit.errors import InvalidInput
 
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if folder.parent == Path(RUNS):  # as the caches of tools do
-                (folder.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+            if not folder.exists():
+                folder.mkdir(parents=True)
+                (folder / ".gitignore").write_text("*\n", encoding="utf-8")  # as the caches of tools do
             for file in WRITTEN:
                 (folder / file).unlink(missing_ok=True)
             (folder / "probe.log").touch()
@@ -158,16 +162,20 @@ class _Run:
 
         neutral = gate.neutral(config, comparison)
         fingerprint, state = measured.fingerprint, comparison.verdict.state
-        origin = _origin(self.folder, fingerprint, baselines, cell.name)
+        origin = self._origin(fingerprint, baselines)
         report = summary.judged(cell, fingerprint, comparison, origin, measured.warnings, neutral)
         self._write("fingerprint.json", measured.document)
         self._write("comparison.json", canonical.encode(msgspec.to_builtins(comparison)) + b"\n")
         self._write("report.md", report.encode())
         for line in terminal.text(comparison, origin=origin).splitlines():
             click.echo(runtime.harmless_line(line))
+        if neutral:
+            click.echo(f"\n{summary.NEUTRAL}")
         if state != "holds":
             title = f"reprokit: {cell.name} {wording.STATES[state]}"
-            runtime.annotation("warning" if neutral else "error", summary.annotation(comparison), title=title)
+            runtime.annotation(
+                "warning" if neutral else "error", summary.annotation(comparison, neutral), title=title
+            )
         for warning in measured.warnings:
             runtime.annotation("warning", warning, title=f"reprokit: {cell.name}")
         runtime.summary(report, short=summary.short(cell.name, comparison))
@@ -214,14 +222,13 @@ class _Run:
         except OSError as error:
             raise InvalidInput(f"{self.folder / name}: cannot be written: {error.strerror}") from error
 
+    def _origin(self, fingerprint: Fingerprint, baselines: str | None) -> Origin:
+        """How whoever reads the report comes by the fingerprint: from the run's artifact, or from where it lies."""
+        from reprokit.report.wording import Origin
 
-def _origin(folder: Path, fingerprint: Fingerprint, baselines: str | None, cell: str) -> Origin:
-    """How whoever reads the report comes by the fingerprint: from the run's artifact, or from where it lies."""
-    from reprokit.report.wording import Origin
-
-    run, artifact = os.environ.get("GITHUB_RUN_ID", ""), os.environ.get("REPROKIT_ARTIFACT", "")
-    if run.isdigit() and artifact == f"reprokit-{cell}":
-        fetch, head = f"gh run download {run} --name {artifact}", "fingerprint.json"
-    else:
-        fetch, head = None, os.path.relpath(folder / "fingerprint.json")
-    return Origin(head, fingerprint, baselines, cell, fetch)
+        command = shlex.join(["reprokit", "ci", "--cell", self.cell, *self._options])
+        run, artifact = os.environ.get("GITHUB_RUN_ID", ""), os.environ.get("REPROKIT_ARTIFACT", "")
+        if run.isdecimal() and artifact == f"reprokit-{self.cell}":
+            fetch = f"gh run download {run} --name {artifact} --dir {artifact}"
+            return Origin(f"{artifact}/fingerprint.json", fingerprint, baselines, command, fetch)
+        return Origin(os.path.relpath(self.folder / "fingerprint.json"), fingerprint, baselines, command)

@@ -85,14 +85,21 @@ def list_command(config: Path) -> None:
 def prune_command(config: Path, everything: bool, dry_run: bool) -> None:
     """Remove images that reprokit built and no configuration here asks for any more.
 
-    Never one that it did not build, and none that a container uses.
+    Never one that it did not build, and none that a container uses. Those of other repositories on this machine are
+    asked for by nobody here.
     """
     from docker.errors import APIError
 
     from reprokit.engines import docker
+    from reprokit.errors import InvalidInput
     from reprokit.images.prepare import RECIPE
     from reprokit.images.recipes import recipe
 
+    if not (everything or config.exists()):
+        raise InvalidInput(
+            f"{config}: no such file, so that nobody knows which images are asked for: name it with --config, or "
+            "remove every image of reprokit with --all"
+        )
     sources = _sources(config)
     current = {recipe(source).digest for source in sources.values() if source.image.base}
     freed = 0

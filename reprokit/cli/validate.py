@@ -10,6 +10,9 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from reprokit.errors import InvalidInput
+    from reprokit.model.yaml_reading import Text
+
 
 @click.command("validate")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
@@ -60,10 +63,20 @@ def _checked(path: Path) -> tuple[str, list[str]]:
         from reprokit.model.yaml_reading import Text
 
         text = Text(path)
-        return "config", [str(text.error(*problem)) for problem in matrix.problems(text, builtin())]
+        found = [text.error(*problem) for problem in matrix.problems(text, builtin())]
+        return "config", [str(error) for error in found or _missing_files(text)]
     document, raw = reading.load_any(path)
     wrong = list(reading.explain(raw, document)) or list(_contradictions(document, raw, path))
     return document, [f"{path}: {problem}" for problem in wrong]
+
+
+def _missing_files(text: Text) -> Iterator[InvalidInput]:
+    """What a valid configuration names and is not there."""
+    folder = Path(text.path).parent
+    for name, image in text.data.get("images", {}).items():
+        for key in ("requirements", "wheels"):
+            if key in image and not (folder / image[key]).exists():
+                yield text.error(("images", name, key), f"{folder / image[key]}: no such file or folder")
 
 
 def _contradictions(document: str, raw: Any, path: Path) -> Iterator[str]:

@@ -46,7 +46,8 @@ def connected() -> Iterator[DockerClient]:
         if client is not None:
             client.close()
         raise ProbeFailed(
-            f"no container engine at {host}: {reason}: {advice}; or measure without one, with `engine: local`"
+            f"no container engine at {host}: {reason}: {advice}; or measure without one, with `engine: local` and no "
+            "`image`"
         ) from error
     try:
         yield client

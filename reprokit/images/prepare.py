@@ -68,7 +68,7 @@ def prepare(client: DockerClient, source: Source, say: Say, wheels: Path | None 
             wheels = source.folder / image.wheels
         found = _build(client, made, wheels, say)
     else:
-        say(f"image {source.name}: {made.tag} is there")
+        say(f"image {source.name}: {found[:19]} is there")
     return Prepared(found, PYTHON, told)
 
 

@@ -14,6 +14,10 @@ from reprokit.report.markdown import markdown
 
 _REASON_WIDTH = 600
 _MESSAGE_WIDTH = 4000
+NEUTRAL = (
+    "Neutral: the change under review cannot have caused this drift, and `on-external-change: neutral` lets it pass "
+    "with a warning. It stays a drift until the new numbers are approved."
+)
 FAILURES = {
     "infrastructure": "nothing was measured, so this is no drift",
     "invalid": "the gate could not run",
@@ -31,10 +35,7 @@ def judged(
     """The summary of a cell that was measured; `neutral`: a drift that passes."""
     blocks = [_title(cell.name), _measured(cell, fingerprint)]
     if neutral:
-        blocks.append(
-            "> **Neutral.** The change under review cannot have caused this drift, and `on-external-change: neutral` "
-            "lets it pass with a warning. It stays a drift until the new numbers are approved."
-        )
+        blocks.append(f"> {NEUTRAL}")
     blocks += [f"- ⚠ {words(warning, _REASON_WIDTH)}" for warning in warnings]
     return "\n\n".join([*blocks, markdown(comparison, origin)])
 
@@ -64,11 +65,10 @@ def short(cell: str, comparison: Comparison) -> str:
     )
 
 
-def annotation(comparison: Comparison) -> str:
+def annotation(comparison: Comparison, neutral: bool) -> str:
     """The verdict in a few lines of plain text."""
-    return "\n".join(
-        [wording.headline(comparison), wording.sentence(comparison), comparison.diagnosis.reason]
-    )
+    lines = [wording.headline(comparison), wording.sentence(comparison), comparison.diagnosis.reason]
+    return "\n".join([*lines, NEUTRAL] if neutral else lines)
 
 
 def _title(cell: str) -> str:

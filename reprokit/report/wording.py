@@ -147,14 +147,14 @@ def percent(value: Number, digits: int = 3) -> str:
 class Origin:
     """Where the head of a comparison stands and how it was measured: what the suggested commands are made of.
 
-    `head` is its file and `measured` what stands in it; `folder` is that of the baselines, if unusual. `cell` is the
-    one that `reprokit ci` measured, and `fetch` the command that brings the file to whoever reads the report.
+    `head` is its file and `measured` what stands in it; `folder` is that of the baselines, if unusual. `command` is the
+    `reprokit ci …` that measured it, and `fetch` the command that brings the file to whoever reads the report.
     """
 
     head: str = "HEAD.json"
     measured: Fingerprint | None = None
     folder: str | None = None
-    cell: str | None = None
+    command: str | None = None
     fetch: str | None = None
 
 
@@ -169,20 +169,19 @@ def next_steps(comparison: Comparison, origin: Origin) -> list[tuple[str, list[s
     if state in ("holds", "invalid"):
         return []
     if seeds is not None:
-        if origin.cell:
-            return [(f"The seeds differ: write `seed: {seeds.base}` at cell {origin.cell}", [])]
+        if origin.command:
+            return [(f"The seeds differ: write `seed: {seeds.base}` at the cell", [])]
         _, commands = _measure(origin, seeds.base)
         return [("The seeds differ: measure with that of the base", commands)]
     steps = []
     if state == "drifted":
         again, commands = _measure(origin)
-        steps.append(
-            (
-                f"Measure again, set up exactly as for {origin.head}: if that differs too, the run does not repeat "
-                "itself, and no machine is to blame",
-                [*commands, f"reprokit compare {file} {again}"],
-            )
+        where = "on the same runner and " if fetch else ""
+        words = (
+            f"Measure again, {where}set up exactly as for {origin.head}: if that differs too, the run does not repeat "
+            "itself, and no machine is to blame"
         )
+        steps.append((words, [*fetch, *commands, f"reprokit compare {file} {again}"]))
     if comparison.unapprovable is None:
         words = (
             "If the new numbers are right, approve them"
@@ -197,8 +196,9 @@ def next_steps(comparison: Comparison, origin: Origin) -> list[tuple[str, list[s
 
 def _measure(origin: Origin, seed: Any = None) -> tuple[str, list[str]]:
     """Where the commands write that measure as before, and these commands; with another seed where one is given."""
-    if origin.cell:
-        return "again/fingerprint.json", [f"reprokit ci --cell {origin.cell} --output again"]
+    if origin.command:
+        folder = "again" if Path(origin.head).parent.name != "again" else "once-more"
+        return f"{folder}/fingerprint.json", [f"{origin.command} --output {folder}"]
     output = "again.json" if Path(origin.head).name != "again.json" else "once-more.json"
     command, like = f"reprokit probe -o {output}", origin.measured
     if like is not None:

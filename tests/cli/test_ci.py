@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -175,7 +176,9 @@ def test_another_instruction_set_fails_and_is_named(approved: Repository) -> Non
     assert (step.outputs["verdict"], step.outputs["level"]) == ("drifted", "process")
     assert "| `variables.ATEN_CPU_CAPABILITY` | `unset` → `" in step.summary
     assert re.search(r"\*\*Stages that differ\*\*, first `layer0\.attention\S*`", step.summary)
-    assert "gh run download 7 --name reprokit-cpu\nreprokit baseline approve fingerprint.json" in step.summary
+    fetch = "gh run download 7 --name reprokit-cpu --dir reprokit-cpu\n"
+    assert f"{fetch}reprokit ci --cell cpu --output again\n" in step.summary
+    assert f"{fetch}reprokit baseline approve reprokit-cpu/fingerprint.json" in step.summary
     assert (
         "::error title=reprokit%3A cpu drifted::✗ drifted: this change may have caused it%0A" in step.stdout
     )
@@ -207,6 +210,7 @@ def test_outside_of_a_workflow_the_files_lie_where_nobody_commits_them(
         "comparison.json",
         "report.md",
         "probe.log",
+        ".gitignore",
     }
     status = subprocess.run(
         ["git", "status", "--porcelain", "-uall"], cwd=repository.folder, capture_output=True, text=True
@@ -305,3 +309,25 @@ def test_a_hostile_message_starts_no_workflow_command(repository: Repository) ->
     assert step.code == 3, step.stderr
     for line in (step.stdout + step.stderr).splitlines():
         assert not line.lstrip().startswith("::set-output")
+
+
+@pytest.mark.torch
+def test_the_suggested_commands_keep_the_options(approved: Repository) -> None:
+    approved.configure(cell(variables={"ATEN_CPU_CAPABILITY": "default"}))
+    (approved.folder / "reprokit.yml").rename(approved.folder / "r.yml")
+    (approved.folder / ".reprokit/baselines").rename(approved.folder / "my baselines")
+    step = approved.step("--config", "r.yml", "--baselines", "my baselines")
+    assert step.code == 1, step.stderr
+    again = "reprokit ci --cell cpu --config r.yml --baselines 'my baselines' --output again"
+    assert f"    {again}\n" in step.stdout
+    assert "--cell cpu --reason WHY --folder 'my baselines'\n" in step.stdout
+
+
+@pytest.mark.torch
+def test_fewer_cores_by_the_configuration_are_never_neutral(approved: Repository) -> None:
+    if len(os.sched_getaffinity(0)) < 2 or shutil.which("taskset") is None:
+        pytest.skip("one core, or no taskset")
+    approved.configure(cell(exec=["taskset", "-c", "0"]), **{"on-external-change": "neutral"})
+    step = approved.step()
+    assert (step.code, step.outputs["verdict"]) == (1, "drifted"), step.stdout
+    assert "cpu.available_cores" in step.summary

@@ -31,3 +31,11 @@ def test_without_an_engine_nothing_is_built(run):
     done = run("image", "build", "cpu", **NOWHERE)
     assert (done.returncode, done.stdout) == (3, "")
     assert "no container engine at unix:///nowhere/docker.sock" in done.stderr
+
+
+def test_without_a_configuration_nobody_knows_what_is_asked_for(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run("image", "prune", **NOWHERE)
+    assert done.returncode == 2
+    assert "reprokit.yml: no such file, so that nobody knows which images are asked for" in done.stderr
+    assert run("image", "prune", "--all", **NOWHERE).returncode == 3

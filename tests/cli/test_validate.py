@@ -127,3 +127,15 @@ def test_a_name_that_a_workflow_would_obey_is_only_shown(run, tmp_path):
     path = os.path.relpath(tmp_path / "x ##[error]y.json")
     assert "##[" not in run("validate", path).stderr
     assert run("validate", "::error::x.json").stderr == "│ ::error::x.json: no such file\n"
+
+
+def test_a_configuration_whose_files_are_missing_says_so(run, tmp_path):
+    path = tmp_path / "x.yml"
+    image = f"{{base: 'a@sha256:{'0' * 64}', python: '3.11', requirements: ci.lock}}"
+    path.write_text(f"version: 1\ncells: [{{name: cpu, image: ours}}]\nimages:\n  ours: {image}\n")
+    done = run("validate", path)
+    assert done.returncode == 2
+    assert "line 4, column" in done.stderr
+    assert f"/images/ours/requirements: {tmp_path}/ci.lock: no such file or folder" in done.stderr
+    (tmp_path / "ci.lock").write_text("")
+    assert run("validate", path).returncode == 0

@@ -32,7 +32,7 @@ def test_no_engine_names_the_socket_and_the_ways_out(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     assert refused() == (
         f"no container engine at unix://{tmp_path}/none.sock: No such file or directory: start it, or name another "
-        "one in DOCKER_HOST; or measure without one, with `engine: local`"
+        "one in DOCKER_HOST; or measure without one, with `engine: local` and no `image`"
     )
 
 

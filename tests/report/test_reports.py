@@ -254,16 +254,25 @@ def test_the_commands_for_a_cell_fetch_its_artifact_and_run_the_cell_again(
     render: object, drifted: Comparison
 ) -> None:
     assert callable(render)
-    origin = Origin("fingerprint.json", cell="gpu", fetch="gh run download 7 --name reprokit-gpu")
+    fetch = "gh run download 7 --name reprokit-gpu --dir reprokit-gpu"
+    origin = Origin("reprokit-gpu/fingerprint.json", command="reprokit ci --cell gpu", fetch=fetch)
     lines = [line.strip() for line in render(drifted, origin=origin).splitlines()]
-    first = lines.index("reprokit ci --cell gpu --output again")
-    assert lines[first + 1] == "reprokit compare fingerprint.json again/fingerprint.json"
-    fetched = lines.index("gh run download 7 --name reprokit-gpu")
-    assert lines[fetched + 1] == "reprokit baseline approve fingerprint.json --cell NAME --reason WHY"
+    first = lines.index(fetch)
+    assert lines[first + 1] == "reprokit ci --cell gpu --output again"
+    assert lines[first + 2] == "reprokit compare reprokit-gpu/fingerprint.json again/fingerprint.json"
+    second = lines.index(fetch, first + 1)
+    approve = "reprokit baseline approve reprokit-gpu/fingerprint.json --cell NAME --reason WHY"
+    assert lines[second + 1] == approve
+
+
+def test_what_was_measured_again_is_not_overwritten_by_the_next_time(drifted: Comparison) -> None:
+    shown = text(drifted, origin=Origin("again/fingerprint.json", command="reprokit ci --cell gpu"))
+    assert "reprokit ci --cell gpu --output once-more\n" in shown
+    assert "reprokit compare again/fingerprint.json once-more/fingerprint.json\n" in shown
 
 
 def test_another_seed_of_a_cell_is_a_matter_of_its_configuration() -> None:
     found = compare(fingerprint(seeds__base=0), fingerprint(seeds__base=7))
-    shown = text(found, origin=Origin(cell="gpu"))
-    assert "The seeds differ: write `seed: 0` at cell gpu.\n" in shown
+    shown = text(found, origin=Origin(command="reprokit ci --cell gpu"))
+    assert "The seeds differ: write `seed: 0` at the cell.\n" in shown
     assert "reprokit ci" not in shown

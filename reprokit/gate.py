@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reprokit import __version__
 from reprokit.compare import EXIT_CODES, compare, nothing_approved
 from reprokit.errors import InvalidInput, ProbeFailed
 from reprokit.model.baseline import Baseline
@@ -164,6 +165,8 @@ def validated(document: bytes, cell: Cell, told: dict[str, Any]) -> Fingerprint:
     Raises:
         ProbeFailed: it is no fingerprint, contradicts itself, or tells of another run.
     """
+    from reprokit.environment import source
+
     where = "the probe's output"
     try:
         fingerprint = decode(parse_json(document, where), Fingerprint, where)
@@ -178,6 +181,9 @@ def validated(document: bytes, cell: Cell, told: dict[str, Any]) -> Fingerprint:
         ("/probe/mode", cell.mode, fingerprint.probe.mode),
         ("/seeds/base", cell.seed, fingerprint.seeds.base),
         ("/source/commit", told["commit"], fingerprint.source.commit),
+        ("/source/dirty", told["dirty"], fingerprint.source.dirty),
+        ("/source/reprokit", __version__, fingerprint.source.reprokit),
+        ("/source/probe_sha256", source.measuring_code(), fingerprint.source.probe_sha256),
         ("/image", told["image"], None if image is None else msgspec.to_builtins(image)),
     ):
         if asked != found:

@@ -14,6 +14,8 @@ _START = (
     "import sys; sys.version_info >= (3, 10) or sys.exit('reprokit.probe: %s is Python %d.%d, the probe needs 3.10 "
     "or newer' % ((sys.executable,) + tuple(sys.version_info[:2]))); "
     "sys.path[:1] = [sys.argv[1]] if sys.argv[1] else sys.path[:1] if sys.path[0] else []; "
+    "import os; sys.argv[1] and not os.path.exists(sys.argv[1] + '/reprokit-probe-side') and sys.exit("
+    "'reprokit.probe: ' + sys.argv[1] + ' is not seen where the interpreter runs: it must be, at the same place'); "
     "del sys.argv[:2]; import runpy; runpy.run_module(sys.argv[0], run_name='__main__')"
 )
 

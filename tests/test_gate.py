@@ -9,9 +9,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from reprokit import gate
+from reprokit import __version__, gate
 from reprokit.compare import compare
 from reprokit.compare.baseline import approve
+from reprokit.environment.source import measuring_code
 from reprokit.errors import InvalidInput, ProbeFailed
 from reprokit.images.prepare import Prepared
 from reprokit.images.recipes import builtin
@@ -78,7 +79,9 @@ def test_a_cell_without_baseline_fails_with_5_whatever_is_neutral(on_external_ch
 
 def document(**changes: object) -> bytes:
     """A probe's output."""
-    return canonical.encode(msgspec.to_builtins(fingerprint(**changes)))  # type: ignore[arg-type]
+    here = {"source__reprokit": __version__, "source__probe_sha256": measuring_code()}
+    made = fingerprint(**{**here, **changes})  # type: ignore[arg-type]
+    return canonical.encode(msgspec.to_builtins(made))
 
 
 def test_the_output_of_a_probe_is_a_fingerprint_of_what_was_asked_for() -> None:
@@ -93,6 +96,12 @@ def test_the_output_of_a_probe_is_a_fingerprint_of_what_was_asked_for() -> None:
         ({"probe__mode": "strict"}, "/probe/mode: expected default, found strict"),
         ({"seeds__base": 7}, "/seeds/base: expected 0, found 7"),
         ({"source__commit": "b" * 40}, f"/source/commit: expected {'a' * 40}, found {'b' * 40}"),
+        ({"source__dirty": True}, "/source/dirty: expected False, found True"),
+        ({"source__reprokit": "0.0.1"}, f"/source/reprokit: expected {__version__}, found 0.0.1"),
+        (
+            {"source__probe_sha256": sha("x")},
+            f"/source/probe_sha256: expected {measuring_code()}, found {sha('x')}",
+        ),
         ({"logit_hash": None}, "/logit_hash"),
         (
             {"image": {"name": "ours", "digest": None, "recipe": None, "base": None, "checked": True}},

@@ -27,6 +27,7 @@ RUNS = ".reprokit/runs"
 WRITTEN = ("fingerprint.json", "comparison.json", "report.md", "probe.log")
 SERVICE_CODES = (3, 4)
 _LOG_LINES = 20
+MOST_LOG = 4_000_000  # characters that an image may put into the log
 
 
 @click.command("ci")
@@ -65,7 +66,7 @@ def ci_command(config: Path, name: str, baselines: Path, output: Path | None) ->
       reprokit baseline approve .reprokit/runs/cpu-avx512/fingerprint.json --cell cpu-avx512
     """
     from reprokit.compare.baseline import check_cell
-    from reprokit.errors import ReprokitError
+    from reprokit.errors import ProbeFailed, ReprokitError
 
     options = ["--config", str(config)] if str(config) != "reprokit.yml" else []
     options += ["--baselines", str(baselines)] if str(baselines) != FOLDER else []
@@ -73,9 +74,10 @@ def ci_command(config: Path, name: str, baselines: Path, output: Path | None) ->
     try:
         run.open(output or _default_folder(check_cell(name)))
         code = _gate(run, config, baselines)
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         # what the summary says must be there before the step fails, whatever the reason
-        run.failed(error, error.exit_code if isinstance(error, ReprokitError) else ReprokitError.exit_code)
+        unforeseen = ProbeFailed if isinstance(error, KeyboardInterrupt) else ReprokitError
+        run.failed(error, getattr(error, "exit_code", unforeseen.exit_code))
         raise
     click.get_current_context().exit(code)
 
@@ -112,6 +114,7 @@ class _Run:
         self._options = options
         self._folder: Path | None = None
         self._last: deque[str] = deque(maxlen=_LOG_LINES)
+        self._said = 0
 
     def open(self, folder: Path) -> None:
         """Take `folder` for the files, and away what an earlier run left of them.
@@ -145,6 +148,11 @@ class _Run:
 
         line = one_line(line)
         self._last.append(line)
+        self._said += len(line) + 1
+        if self._said > MOST_LOG:
+            return
+        if self._said + len(line) > MOST_LOG:
+            line = "… the rest of the log is left out"
         show(runtime.harmless_line(line))  # an image can print what the runner would obey
         with (self.folder / "probe.log").open("a", encoding="utf-8") as log:
             log.write(line + "\n")
@@ -167,6 +175,8 @@ class _Run:
         self._write("fingerprint.json", measured.document)
         self._write("comparison.json", canonical.encode(msgspec.to_builtins(comparison)) + b"\n")
         self._write("report.md", report.encode())
+        runtime.summary(report, short=summary.short(cell.name, comparison))
+        self._outputs(state, comparison.verdict.level, fingerprint.logit_hash)
         for line in terminal.text(comparison, origin=origin).splitlines():
             click.echo(runtime.harmless_line(line))
         if neutral:
@@ -178,23 +188,23 @@ class _Run:
             )
         for warning in measured.warnings:
             runtime.annotation("warning", warning, title=f"reprokit: {cell.name}")
-        runtime.summary(report, short=summary.short(cell.name, comparison))
-        self._outputs(state, comparison.verdict.level, fingerprint.logit_hash)
 
-    def failed(self, error: Exception, code: int) -> None:
+    def failed(self, error: BaseException, code: int) -> None:
         """Tell why there is no verdict."""
         from reprokit.github import runtime
         from reprokit.model import canonical
         from reprokit.report import summary
 
         verdict = "infrastructure" if code in SERVICE_CODES else "invalid"
-        report = summary.failed(self.cell, verdict, str(error), self._last)
+        message = str(error) or "the run was interrupted"
+        report = summary.failed(self.cell, verdict, message, self._last)
         if self._folder is not None:
             with contextlib.suppress(OSError):  # it may be the very fault that is told here
                 canonical.write_file(self._folder / "report.md", report.encode())
-        runtime.annotation("error", str(error), title=f"reprokit: {self.cell} {verdict}")
         runtime.summary(report)
         self._outputs(verdict, "none")
+        with contextlib.suppress(OSError):  # a log that cannot be written
+            runtime.annotation("error", message, title=f"reprokit: {self.cell} {verdict}")
 
     def _outputs(self, verdict: str, level: str, logit_hash: str | None = None) -> None:
         from reprokit.github import runtime

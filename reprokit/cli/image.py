@@ -10,11 +10,9 @@ import click
 from reprokit.cli import options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from docker import DockerClient
 
-    from reprokit.images.recipes import Source
+    from reprokit.images.recipes import Recipe, Source
 
 
 @click.group("image")
@@ -92,8 +90,8 @@ def prune_command(config: Path, everything: bool, dry_run: bool) -> None:
 
     from reprokit.engines import docker
     from reprokit.errors import InvalidInput
-    from reprokit.images.prepare import RECIPE
-    from reprokit.images.recipes import recipe
+    from reprokit.images.prepare import RECIPE, sweep
+    from reprokit.images.recipes import OWN_NAMES, recipe
 
     if not (everything or config.exists()):
         raise InvalidInput(
@@ -104,14 +102,17 @@ def prune_command(config: Path, everything: bool, dry_run: bool) -> None:
     current = {recipe(source).digest for source in sources.values() if source.image.base}
     freed = 0
     with docker.connected() as client:
+        sweep(client)
         for image in client.images.list(filters={"label": RECIPE}):
-            if image.labels[RECIPE] in current and not everything:
+            # what others built upon one of ours inherits the label, and has a name of theirs or none
+            ours = [tag for tag in image.tags if tag.startswith(OWN_NAMES)]
+            if not ours or (image.labels[RECIPE] in current and not everything):
                 continue
-            name = ", ".join(image.tags) or image.short_id
+            name = ", ".join(ours)
             size = int(image.attrs["Size"])
             if not dry_run:
                 try:
-                    for tag in image.tags or [str(image.id)]:
+                    for tag in ours:
                         client.images.remove(tag)
                 except APIError as error:
                     click.echo(f"{name} stays: {error.explanation}", err=True)
@@ -151,7 +152,7 @@ def _row(source: Source, client: DockerClient | None) -> tuple[str, ...]:
         )
     made = recipe(source)
     packages = versions(made.requirements)
-    here = next(_built(made.digest, client), "not built") if client else "?"
+    here = _built(made, client) if client else "?"
     return (
         source.name,
         made.base.partition("@")[0],
@@ -163,11 +164,11 @@ def _row(source: Source, client: DockerClient | None) -> tuple[str, ...]:
     )
 
 
-def _built(digest: str, client: DockerClient) -> Iterator[str]:
-    from reprokit.images.prepare import RECIPE
+def _built(made: Recipe, client: DockerClient) -> str:
+    from reprokit.images.prepare import built
 
-    for image in client.images.list(filters={"label": f"{RECIPE}={digest}"}):
-        yield _size(int(image.attrs["Size"]))
+    found = built(client, made)
+    return _size(int(client.images.get(found).attrs["Size"])) if found else "not built"
 
 
 def _pulled(source: Source, client: DockerClient | None) -> str:

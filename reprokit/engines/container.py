@@ -34,6 +34,7 @@ NOBODY = 65532  # the user of distroless images: who runs reprokit as root does 
 _MOST_BYTES = 16 * 1024 * 1024  # as `reading.MAX_BYTES`
 _LONGEST_LINE = 65536
 _ENDING_SECONDS = 60  # what an engine may take to tell that a container has ended
+_LARGEST_FILE = 256 * 1024 * 1024  # so that no image fills the disk of its runner by mistake
 _TMPFS = "rw,nosuid,nodev,size=2g,mode=1777"
 
 
@@ -77,11 +78,12 @@ def run(
 
 def _options(job: Job, limits: Limits, gpus: Sequence[str], side_folder: Path, out: Path) -> dict[str, Any]:
     """How the container is made."""
-    from docker.types import LogConfig, Mount
+    from docker.types import LogConfig, Mount, Ulimit
 
     uid, gid = user()
     return {
         "environment": job.variables,
+        "use_config_proxy": False,  # which would be further variables, with a password perhaps
         # unlike a volume, a mount is refused where the engine does not see the folder
         "mounts": [
             Mount(SIDE, str(side_folder), type="bind", read_only=True),
@@ -101,6 +103,7 @@ def _options(job: Job, limits: Limits, gpus: Sequence[str], side_folder: Path, o
         "memswap_limit": limits.memory,
         "nano_cpus": None if limits.cpus is None else int(limits.cpus * 1e9),
         "shm_size": limits.shm,
+        "ulimits": [Ulimit(name="fsize", soft=_LARGEST_FILE, hard=_LARGEST_FILE)],
         "init": True,
         "labels": engine.labels(job.timeout),
         # what it prints goes to us and to no log of the engine

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _FOLDER = "reprokit-run-"
@@ -52,14 +53,23 @@ def temporary() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
 
 
 def _sweep() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
         owner = folder.name.removeprefix(_FOLDER).rpartition("-")[0]
-        if ended(owner) and folder.lstat().st_uid == os.getuid():
-            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # another run removes it at this moment
+            if ended(owner) and folder.lstat().st_uid == os.getuid():
+                _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder with everything in it, however deep an image has made it."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except RecursionError:
+        subprocess.run(["rm", "-rf", "--", str(folder)], check=False)
 
 
 def _named(pid: int) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import tarfile
 import tempfile
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from reprokit.engines import owner
+from reprokit.engines.docker import OWNER
 from reprokit.errors import InvalidInput, ProbeFailed
 from reprokit.images.recipes import Recipe, Source, recipe
 from reprokit.images.registry import pulled
@@ -28,6 +31,7 @@ STAGE = "io.reprokit.stage"
 PYTHON = "/opt/reprokit/bin/python"  # of a built image
 PIP_CONFIG = "REPROKIT_PIP_CONFIG"
 _LAST_LINES = 20
+_FORGETTING_SECONDS = 15
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # the classic builder shows standard error in red
 Say = Callable[[str], None]
 
@@ -60,9 +64,10 @@ def prepare(client: DockerClient, source: Source, say: Say, wheels: Path | None 
         name = pulled(client, image.pull, say)
         told = _told(source.name, digest=name.partition("@")[2])
         return Prepared(str(client.images.get(name).id), "python3", told)
+    sweep(client)
     made = recipe(source)
     told = _told(source.name, recipe=made.digest, base=made.base)
-    found = built(client, made.digest)
+    found = built(client, made)
     if found is None:
         if wheels is None and image.wheels is not None:
             wheels = source.folder / image.wheels
@@ -72,10 +77,29 @@ def prepare(client: DockerClient, source: Source, say: Say, wheels: Path | None 
     return Prepared(found, PYTHON, told)
 
 
-def built(client: DockerClient, digest: str) -> str | None:
-    """Id of the image that was built from the recipe of that digest; None: it is not there."""
-    found = client.images.list(filters={"label": f"{RECIPE}={digest}"})
-    return str(found[0].id) if found else None
+def built(client: DockerClient, made: Recipe) -> str | None:
+    """Id of the image that was built from a recipe; None: it is not there.
+
+    By its own name: whatever is built upon it inherits its labels, and is another image.
+    """
+    from docker.errors import ImageNotFound
+
+    try:
+        image = client.images.get(made.tag)
+    except ImageNotFound:
+        return None
+    return str(image.id) if image.labels.get(RECIPE) == made.digest else None
+
+
+def sweep(client: DockerClient) -> None:
+    """Remove the stages of builds that were killed: pip's configuration is in them."""
+    from docker.errors import DockerException
+
+    with suppress(DockerException, OSError):  # an engine that cannot do it says so at what comes next
+        for image in client.images.list(filters={"dangling": True, "label": STAGE}):
+            if owner.ended(image.labels.get(OWNER, "")):
+                with suppress(DockerException):  # another run is at it
+                    client.images.remove(str(image.id))
 
 
 def _told(
@@ -99,15 +123,24 @@ def _build(client: DockerClient, made: Recipe, wheels: Path | None, say: Say) ->
                     custom_context=True,
                     tag=None if target else made.tag,
                     target=target,
-                    buildargs={"BASE": base, "PYTHON": made.python, "RECIPE": made.digest},
+                    buildargs={
+                        "BASE": base,
+                        "PYTHON": made.python,
+                        "RECIPE": made.digest,
+                        "OWNER": owner.own(),
+                    },
                     labels=None if target else _labels(made),
                     network_mode=network,
                     rm=True,
                     forcerm=True,
                     decode=True,
                 )
-                for event in events:  # to its end, which also gives the connection back
-                    steps.hear(event)
+                try:
+                    for event in events:  # to its end, which also gives the connection back
+                        steps.hear(event)
+                except KeyboardInterrupt:
+                    events.close()  # upon which the engine ends the build
+                    raise
             steps.check()
     except APIError as error:
         raise ProbeFailed(f"image {made.name} cannot be built: {error.explanation or error}") from error
@@ -115,7 +148,7 @@ def _build(client: DockerClient, made: Recipe, wheels: Path | None, say: Say) ->
         raise ProbeFailed(f"image {made.name} cannot be built: the engine failed: {error}") from error
     finally:
         _forget_stages(client, made)
-    found = built(client, made.digest)
+    found = built(client, made)
     if found is None:
         raise ProbeFailed(f"image {made.name}: the engine ended the build without an image")
     return found
@@ -124,15 +157,19 @@ def _build(client: DockerClient, made: Recipe, wheels: Path | None, say: Say) ->
 def _forget_stages(client: DockerClient, made: Recipe) -> None:
     """Remove the stage that pip ran in, with its configuration, and what a failed build left.
 
-    One by one, because an engine prunes for one client at a time only.
+    One by one, because an engine prunes for one client at a time only; again for a while, because one that was told
+    to end a build takes a moment.
     """
     from docker.errors import DockerException
 
-    label = f"{STAGE}={made.digest}"
+    filters = {"dangling": True, "label": [f"{STAGE}={made.digest}", f"{OWNER}={owner.own()}"]}
+    deadline = time.monotonic() + _FORGETTING_SECONDS
     with suppress(DockerException, OSError):  # the engine is gone, which is said already
-        for image in client.images.list(filters={"dangling": True, "label": label}):
-            with suppress(DockerException):  # another build of the same recipe is at it
-                client.images.remove(str(image.id))
+        while (left := client.images.list(filters=filters)) and time.monotonic() < deadline:
+            for image in left:
+                with suppress(DockerException):  # its container still runs
+                    client.images.remove(str(image.id))
+            time.sleep(0.2)
 
 
 def _labels(made: Recipe) -> dict[str, str]:

@@ -17,6 +17,9 @@ _PACKAGE = Path(__file__).resolve().parent
 FOLDER = _PACKAGE / "docker" if (_PACKAGE / "docker").is_dir() else _PACKAGE.parent.parent / "docker"
 
 
+OWN_NAMES = "reprokit/"  # how the names of images that reprokit built begin
+
+
 @dataclass(frozen=True)
 class Source:
     """An image by its name, and the folder that its paths are relative to."""
@@ -50,7 +53,7 @@ class Recipe:
     @property
     def tag(self) -> str:
         """The name under which the engine keeps it."""
-        return f"reprokit/{self.name.lower()}:{self.digest.removeprefix('sha256:')[:12]}"
+        return f"{OWN_NAMES}{self.name.lower()}:{self.digest.removeprefix('sha256:')[:12]}"
 
 
 def builtin() -> dict[str, Source]:

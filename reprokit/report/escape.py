@@ -13,7 +13,9 @@ from typing import Any
 LONGEST = 120
 _BREAK = "&#8203;"  # zero width: ends a mention, a reference or a link for the renderer, not for the reader
 # what Markdown or HTML could read as structure; an underscore within a word is none
-_STRUCTURE = re.compile(r"[&<>`|*~\[\]\\!$^{}]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^\s*(?:[-+=]|\d+[.)])")
+_STRUCTURE = re.compile(
+    r"[&<>`|*~\[\]\\!$^{}]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^\s*(?:[-+=]|#{1,6}(?=\s|$)|\d+[.)])"
+)
 _REFERENCE = re.compile(r"(@|#|://|\bwww\.|\bGH-)(?=\S)", re.IGNORECASE)
 
 

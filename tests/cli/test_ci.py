@@ -331,3 +331,29 @@ def test_fewer_cores_by_the_configuration_are_never_neutral(approved: Repository
     step = approved.step()
     assert (step.code, step.outputs["verdict"]) == (1, "drifted"), step.stdout
     assert "cpu.available_cores" in step.summary
+
+
+def test_a_log_that_cannot_be_written_is_told_in_the_summary(repository: Repository) -> None:
+    repository.configure(cell(python="/nowhere/python"))
+    command = f"exec {sys.executable} -m reprokit ci --cell cpu > /dev/full 2> /dev/full"
+    files = {name: str(repository.runner / name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
+    variables = {"GITHUB_ACTIONS": "true", "RUNNER_TEMP": str(repository.runner), **files}
+    done = subprocess.run(["sh", "-c", command], cwd=repository.folder, env={**os.environ, **variables})
+    assert done.returncode == 3
+    assert parsed((repository.runner / "GITHUB_OUTPUT").read_text())["verdict"] == "infrastructure"
+    assert "infrastructure" in (repository.runner / "GITHUB_STEP_SUMMARY").read_text()
+
+
+def test_an_image_cannot_fill_the_log(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from reprokit.cli import ci
+
+    monkeypatch.setattr(ci, "MOST_LOG", 100)
+    run = ci._Run("cpu", [])
+    run.open(tmp_path / "out")
+    shown: list[str] = []
+    for _ in range(50):
+        run.say("x" * 30, shown.append)
+    assert shown == ["x" * 30] * 2 + ["… the rest of the log is left out"]
+    assert (tmp_path / "out/probe.log").read_text().splitlines() == shown

@@ -176,3 +176,9 @@ def test_another_interpreter_measures_what_this_one_does(
     assert found["stages"] == here["stages"]
     assert found["packages"] == here["packages"]
     assert not any(secret in data.decode() + "\n".join(said) for secret in SECRETS.values())
+
+
+def test_a_prefix_behind_which_the_probe_side_is_not_seen_is_told(tmp_path: Path) -> None:
+    hide = ["sh", "-c", 'rm "$4/reprokit-probe-side"; exec "$0" "$@"']
+    with pytest.raises(ProbeFailed, match="is not seen where the interpreter runs"):
+        local.run(Job(["--profile", "quick"], {}, hide, sys.executable, 60.0, {}), lambda line: None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -113,3 +114,16 @@ def test_a_link_is_no_folder_of_a_run(tmp_path: Path) -> None:
     link.symlink_to(precious)
     with owner.temporary():
         assert precious.is_dir()
+
+
+def test_a_folder_that_is_too_deep_for_python_goes_too(tmp_path: Path) -> None:
+    with owner.temporary() as folder:
+        before = os.getcwd()
+        try:
+            os.chdir(folder)
+            for _ in range(3000):
+                os.mkdir("d")
+                os.chdir("d")
+        finally:
+            os.chdir(before)
+    assert not folder.exists()

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from docker.errors import APIError, ImageNotFound
 
+from reprokit.engines import owner
+from reprokit.engines.docker import OWNER
 from reprokit.errors import InvalidInput, ProbeFailed
 from reprokit.images.prepare import PIP_CONFIG, PYTHON, RECIPE, STAGE, Prepared, prepare
 from reprokit.images.recipes import FOLDER, Source, recipe
@@ -30,19 +32,23 @@ class Engine:
         self.built: list[dict[str, Any]] = []
         self.contexts: list[dict[str, bytes | None]] = []
         self.left: dict[str, str] = {}
+        self.killed, self.owner = "", ""
         self.removed: list[str] = []
         self.made: dict[str, str] = {}
         self.images = self.api = self
 
     def get(self, name: str) -> SimpleNamespace:
+        if name in self.made:
+            return SimpleNamespace(id="sha256:made", labels={RECIPE: self.made[name]})
         if name != f"debian@{DIGEST}":
             raise ImageNotFound(name)
         return SimpleNamespace(id="sha256:base")
 
     def list(self, filters: dict[str, Any]) -> list[SimpleNamespace]:
-        known = self.left if filters.get("dangling") else self.made
-        found = known.get(filters["label"])
-        return [SimpleNamespace(id=found)] if found else []
+        assert filters["dangling"]
+        labels = filters["label"]
+        found = self.left.pop(labels[0], None) if isinstance(labels, list) else self.killed
+        return [SimpleNamespace(id=found, labels={OWNER: self.owner})] if found else []
 
     def build(self, fileobj: Any, **options: Any) -> Iterator[Any]:
         with tarfile.open(fileobj=io.BytesIO(fileobj.read())) as archive:
@@ -54,7 +60,7 @@ class Engine:
                 raise event
             yield event
         if self.leaves and options["tag"]:
-            self.made[f"{RECIPE}={options['labels'][RECIPE]}"] = "sha256:made"
+            self.made[options["tag"]] = options["labels"][RECIPE]
 
     def remove(self, image: str) -> None:
         self.removed.append(image)
@@ -93,7 +99,12 @@ def test_an_image_is_built_from_its_recipe_and_nothing_else(
         {"name": "x", "digest": None, "recipe": digest, "base": BASE, "checked": True},
     )
     (options,) = engine.built
-    assert options["buildargs"] == {"BASE": f"debian@{DIGEST}", "PYTHON": "3.11", "RECIPE": digest}
+    assert options["buildargs"] == {
+        "BASE": f"debian@{DIGEST}",
+        "PYTHON": "3.11",
+        "RECIPE": digest,
+        "OWNER": owner.own(),
+    }
     assert options["network_mode"] is None
     assert engine.contexts == [
         {
@@ -227,3 +238,21 @@ def test_a_pulled_image_is_told_by_its_digest(tmp_path: Path) -> None:
     assert prepared.python == "python3"
     assert prepared.told == {"name": "ready", "digest": DIGEST, "recipe": None, "base": None, "checked": True}
     assert said == []
+
+
+def test_an_image_of_that_name_and_another_recipe_is_not_taken_for_it(source: Source) -> None:
+    engine = Engine()
+    engine.made[recipe(source).tag] = "another"
+    made(engine, source)
+    assert len(engine.built) == 1
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_the_stage_of_a_killed_build_is_removed_and_a_living_ones_is_not(
+    source: Source, ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine()
+    engine.killed, engine.owner = "sha256:stage", "somebody"
+    monkeypatch.setattr(owner, "ended", lambda who: ended and who == "somebody")
+    made(engine, source)
+    assert ("sha256:stage" in engine.removed) == ended

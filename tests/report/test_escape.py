@@ -104,5 +104,11 @@ def test_long_text_is_cut() -> None:
     assert cut("abc", 3) == "abc"
 
 
+def test_a_line_is_no_heading() -> None:
+    assert markdown("# x") == "&#35; x"
+    assert markdown(" ### ✅ holds") == "&#32;&#35;&#35;&#35; ✅ holds"
+    assert markdown("a # b") == "a # b"
+
+
 def test_a_line_holds_no_command_of_a_workflow() -> None:
     assert plain("a ##[error]b") == "a ## [error]b"

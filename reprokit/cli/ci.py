@@ -123,11 +123,13 @@ class _Run:
             InvalidInput: it cannot be made or written.
         """
         from reprokit.errors import InvalidInput
+        from reprokit.github import runtime
 
         try:
             if not folder.exists():
                 folder.mkdir(parents=True)
-                (folder / ".gitignore").write_text("*\n", encoding="utf-8")  # as the caches of tools do
+                if not runtime.active():  # as the caches of tools do
+                    (folder / ".gitignore").write_text("*\n", encoding="utf-8")
             for file in WRITTEN:
                 (folder / file).unlink(missing_ok=True)
             (folder / "probe.log").touch()

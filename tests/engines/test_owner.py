@@ -118,11 +118,11 @@ def test_a_link_is_no_folder_of_a_run(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_too_deep_for_python_goes_too(tmp_path: Path) -> None:
     with owner.temporary() as folder:
-        before = os.getcwd()
+        before = Path.cwd()
         try:
             os.chdir(folder)
             for _ in range(3000):
-                os.mkdir("d")
+                Path("d").mkdir()
                 os.chdir("d")
         finally:
             os.chdir(before)

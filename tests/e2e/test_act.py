@@ -92,7 +92,7 @@ def test_without_a_baseline_it_is_red_with_the_approving_command(self_gate: Work
     assert step.summary.startswith(f"## reprokit: cell `{cell}`\n")
     assert "### ? no baseline: nothing is approved for this hardware yet" in step.summary
     approving = f"reprokit baseline approve reprokit-{cell}/fingerprint.json --cell {cell} --reason WHY"
-    assert f"gh run download 1 --name reprokit-{cell}\n{approving}\n" in step.summary
+    assert f"gh run download 1 --name reprokit-{cell} --dir reprokit-{cell}\n{approving}\n" in step.summary
     assert f"uploaded reprokit-{cell}: {MEASURED}" in step.log
 
 

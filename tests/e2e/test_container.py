@@ -42,7 +42,7 @@ LIMITS = Limits(memory="256m", cpus=1.5, pids=64, shm="32m")
 HANGS = "import signal; print('it hangs', flush=True); signal.pause()"
 
 LOOK = """
-import json, os, signal, socket, sys
+import json, os, resource, signal, socket, sys
 sys.path.insert(0, "/reprokit")
 from reprokit.environment import system
 from reprokit.environment.absence import Absences
@@ -97,6 +97,7 @@ found = {
     "shm": shm.f_frsize * shm.f_blocks,
     "limits": system.collect(Absences()),
     "children": children(),
+    "file": resource.getrlimit(resource.RLIMIT_FSIZE),
 }
 with open(sys.argv[1], "w") as stream:
     json.dump(found, stream)
@@ -148,10 +149,14 @@ def containers(engine: str) -> list[str]:
 
 
 def test_it_can_do_nothing_but_measure(
-    engine: str, registry: str, probe_image: Prepared, monkeypatch: pytest.MonkeyPatch
+    engine: str, registry: str, probe_image: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
+    # what the docker command would set in each container
+    proxies = {"default": {"httpProxy": f"http://user:{next(iter(SECRETS.values()))}@proxy:3128"}}
+    (tmp_path / "config.json").write_text(json.dumps({"proxies": proxies}))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     said: list[str] = []
     job = program(probe_image, LOOK, MKL_CBWR="COMPATIBLE", PORT=registry.rpartition(":")[2])
     found = json.loads(run(job, probe_image.id, say=said.append))
@@ -173,6 +178,7 @@ def test_it_can_do_nothing_but_measure(
     assert found["limits"]["memory_limit_bytes"] == 256 * 2**20
     assert found["limits"]["cpu_limit"] == 1.5
     assert 0 < found["children"] < 64
+    assert found["file"] == [256 * 2**20] * 2
     assert not any(secret in json.dumps(found) + "".join(said) for secret in SECRETS.values())
 
 

@@ -128,6 +128,7 @@ def _on_this_machine(cell: Cell, told: dict[str, Any], say: Say) -> bytes:
 def _claimed(source: Source, warnings: list[str]) -> dict[str, Any]:
     """The image that this process runs in already, as far as that can be seen."""
     from reprokit.engines import claim
+    from reprokit.images.prepare import image_section
 
     assert source.image.pull is not None
     digest = source.image.pull.partition("@")[2]
@@ -136,13 +137,7 @@ def _claimed(source: Source, warnings: list[str]) -> dict[str, Any]:
         warnings.append(
             f"that this container is of image {source.name} is only claimed: no container engine can be asked here"
         )
-    return {
-        "name": source.name,
-        "digest": digest,
-        "recipe": None,
-        "base": None,
-        "checked": checked,
-    }
+    return image_section(source.name, digest=digest, checked=checked)
 
 
 def _job(cell: Cell, python: str, told: dict[str, Any]) -> Any:

@@ -101,7 +101,9 @@ def _gate(run: _Run, path: Path, baselines: Path) -> int:
 
 def _default_folder(cell: str) -> Path:
     """Where a run of the cell leaves its files: out of the checkout in a workflow, else where nobody commits them."""
-    if os.environ.get("GITHUB_ACTIONS") == "true" and (temporary := os.environ.get("RUNNER_TEMP")):
+    from reprokit.github import runtime
+
+    if runtime.active() and (temporary := os.environ.get("RUNNER_TEMP")):
         return Path(temporary, "reprokit", cell)
     return Path(RUNS, cell)
 
@@ -150,10 +152,10 @@ class _Run:
 
         line = one_line(line)
         self._last.append(line)
-        self._said += len(line) + 1
         if self._said > MOST_LOG:
             return
-        if self._said + len(line) > MOST_LOG:
+        self._said += len(line) + 1
+        if self._said > MOST_LOG:
             line = "… the rest of the log is left out"
         show(runtime.harmless_line(line))  # an image can print what the runner would obey
         with (self.folder / "probe.log").open("a", encoding="utf-8") as log:

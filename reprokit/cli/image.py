@@ -102,7 +102,8 @@ def prune_command(config: Path, everything: bool, dry_run: bool) -> None:
     current = {recipe(source).digest for source in sources.values() if source.image.base}
     freed = 0
     with docker.connected() as client:
-        sweep(client)
+        if not dry_run:
+            sweep(client)
         for image in client.images.list(filters={"label": RECIPE}):
             # what others built upon one of ours inherits the label, and has a name of theirs or none
             ours = [tag for tag in image.tags if tag.startswith(OWN_NAMES)]

@@ -62,11 +62,11 @@ def prepare(client: DockerClient, source: Source, say: Say, wheels: Path | None 
     image = source.image
     if image.pull is not None:
         name = pulled(client, image.pull, say)
-        told = _told(source.name, digest=name.partition("@")[2])
+        told = image_section(source.name, digest=name.partition("@")[2])
         return Prepared(str(client.images.get(name).id), "python3", told)
     sweep(client)
     made = recipe(source)
-    told = _told(source.name, recipe=made.digest, base=made.base)
+    told = image_section(source.name, recipe=made.digest, base=made.base)
     found = built(client, made)
     if found is None:
         if wheels is None and image.wheels is not None:
@@ -102,10 +102,15 @@ def sweep(client: DockerClient) -> None:
                     client.images.remove(str(image.id))
 
 
-def _told(
-    name: str, digest: str | None = None, recipe: str | None = None, base: str | None = None
+def image_section(
+    name: str,
+    digest: str | None = None,
+    recipe: str | None = None,
+    base: str | None = None,
+    checked: bool = True,
 ) -> dict[str, Any]:
-    return {"name": name, "digest": digest, "recipe": recipe, "base": base, "checked": True}
+    """The section `image` of a fingerprint; see `reprokit.model.environment.Image`."""
+    return {"name": name, "digest": digest, "recipe": recipe, "base": base, "checked": checked}
 
 
 def _build(client: DockerClient, made: Recipe, wheels: Path | None, say: Say) -> str:

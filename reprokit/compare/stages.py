@@ -198,7 +198,7 @@ def _faults_of_pair(base: Stage, head: Stage, error: StageError | None, unapprov
     elif not known and base.sketch is not None and head.sketch is None:
         yield f"{base.name} has no sketch in the head, so that a new NaN cannot be excluded"
     old, new = sketches.non_finite(base.sketch), sketches.non_finite(head.sketch)
-    if head.sketch is not None and old != new:
+    if base.sketch is not None and head.sketch is not None and old != new:
         yield f"{base.name} has {new[0]} NaN and {new[1]} infinite elements, the base {old[0]} and {old[1]}"
     elif base.name.split(".")[0] == "logits" and not unapproved and not (error is not None and error.within):
         yield f"{base.name} is further off than its tolerance allows"

@@ -17,7 +17,15 @@ from reprokit.errors import ProbeFailed
 from reprokit.launch import STAGED
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-PARTS = ("__init__.py", "launch.py", "model/__init__.py", "model/canonical.py", "environment", "probe")
+PARTS = (
+    "__init__.py",
+    "launch.py",
+    "seeding.py",
+    "model/__init__.py",
+    "model/canonical.py",
+    "environment",
+    "probe",
+)
 LIBRARIES = ("pynvml",)  # pure Python; the NVIDIA library itself is the machine's
 
 

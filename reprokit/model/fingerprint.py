@@ -11,8 +11,8 @@ from reprokit.model.trace import Document, Metric, Name, Positive, Sha256, Stage
 MAX_SEED = 2**32 - 16  # NumPy takes 32 bits, and the metrics count on from the base seed
 
 
-class Probe(Document):
-    """Which workload ran, and how."""
+class Probe(Document, omit_defaults=True, kw_only=True):
+    """Which workload ran, and how; keys with a default came later than the first baselines."""
 
     name: Annotated[Name, Meta(description="Name of the probe; `lfq` is the built-in one.")]
     version: Annotated[Positive, Meta(description="Version of the probe's set of stages.")]
@@ -24,6 +24,9 @@ class Probe(Document):
         Literal["default", "strict"], Meta(description="default: as users run; strict: every switch on.")
     ]
     repeats: Annotated[Positive, Meta(description="Runs within one process.")]
+    loaded: Annotated[
+        Whole, Meta(description="Further runs in it, while other work kept the machine busy.")
+    ] = 0
     fresh: Annotated[Whole, Meta(description="Further runs, each in a process of its own.")]
 
 
@@ -41,6 +44,13 @@ class Part(Document):
     seconds: Annotated[float, Meta(description="Wall time of all repeats in the main process.", ge=0)]
 
 
+class ModeCost(Document):
+    """The same work with and without the switches of the mode strict, in turn in one process."""
+
+    default_seconds: Annotated[float, Meta(description="Median without them.", ge=0)]
+    strict_seconds: Annotated[float, Meta(description="Median with them.", ge=0)]
+
+
 class ProbeRun(Run):
     """What may differ between two equal runs of the probe."""
 
@@ -48,6 +58,12 @@ class ProbeRun(Run):
         float, Meta(description="Wall time of the probe from its start, imports included.", ge=0)
     ]
     parts: Annotated[list[Part], Meta(description="Cost of each part.", max_length=64)]
+    peak_memory_bytes: Annotated[
+        Whole | None, Meta(description="Most memory that the recording process had in use.")
+    ] = None
+    mode_cost: Annotated[
+        ModeCost | None, Meta(description="What the mode strict costs in time; null in the mode default.")
+    ] = None
 
 
 class Fingerprint(Environment):

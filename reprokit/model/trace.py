@@ -70,8 +70,20 @@ class Control(Document):
     ]
 
 
-class Stage(Document):
-    """One named, versioned step of the probe."""
+class Invariance(Document):
+    """A stage's result held against that of another way to compute the same numbers."""
+
+    reference: Annotated[Name, Meta(description="Stage that computes the same numbers in another way.")]
+    equal: Annotated[bool, Meta(description="Whether all elements are equal.")]
+    largest: Annotated[Number, Meta(description="Largest absolute difference of two elements.")]
+
+
+class Stage(Document, omit_defaults=True, kw_only=True):
+    """One named, versioned step of the probe.
+
+    Keys with a default came later than the first baselines and are left out where they say nothing, so that a
+    document approved before keeps its digest.
+    """
 
     name: Annotated[Name, Meta(description="Name of the stage, such as `layer0.attention.fp32`.")]
     version: Annotated[Positive, Meta(description="Raised when the hash changes on an unchanged machine.")]
@@ -100,7 +112,8 @@ class Stage(Document):
     ]
     expected: Annotated[Sha256 | None, Meta(description="The known answer of an invariant stage.")]
     sketch: Annotated[
-        Sketch | None, Meta(description="Numeric summary; null where the result is no float tensor.")
+        Sketch | None,
+        Meta(description="Numeric summary; null of an empty tensor, and where the known answer was given."),
     ]
     bound: Annotated[
         Bound | None, Meta(description="Result against the float64 reference; null without one.")
@@ -108,6 +121,17 @@ class Stage(Document):
     control: Annotated[
         Control | None, Meta(description="Whether the stage can move; null for invariant stages.")
     ]
+    races: Annotated[
+        Text | None,
+        Meta(description="Operator in it that torch documents as nondeterministic on this device."),
+    ] = None
+    invariance: Annotated[
+        Invariance | None, Meta(description="Whether another way to compute the same numbers gives them.")
+    ] = None
+    kernels: Annotated[
+        Annotated[list[Annotated[str, Meta(max_length=300)]], Meta(max_length=64)] | None,
+        Meta(description="GPU kernels that ran, seen in a profiled process of its own."),
+    ] = None
 
 
 class Metric(Document):

@@ -1,7 +1,8 @@
 """`python -m reprokit.probe`: run the probe in this interpreter and write its fingerprint to standard output.
 
 A second, fresh process starts first and imports torch while this one does; it runs every stage once and reports
-hashes. Progress goes to standard error, one line a part. Exit code 3: this machine could not run the probe.
+hashes. The recording one runs every stage twice, and once more while other work keeps the other cores busy. Progress
+goes to standard error, one line a part. Exit code 3: this machine could not run the probe.
 """
 
 from __future__ import annotations
@@ -9,17 +10,23 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from reprokit import launch
+from reprokit import launch, seeding
 from reprokit.model import canonical
 
-REPEATS = 3
+if TYPE_CHECKING:
+    from reprokit.probe.recorder import Recorder
+
+REPEATS, LOADED = 2, 1  # runs in the recording process: of its own, and under load
 
 
 class CannotRun(Exception):
@@ -29,6 +36,8 @@ class CannotRun(Exception):
 def main() -> NoReturn:
     """Run as the recording process or, with `--hashes`, as the fresh one."""
     options = _parse()
+    if options.mode == "strict":
+        _with_variables(seeding.variables(options.seed))
     launch.end_with_parent()
     output = launch.claim_output()
     try:
@@ -41,10 +50,18 @@ def main() -> NoReturn:
         sys.exit(_fail(f"{type(error).__name__}: {error}"))
 
 
+def _with_variables(wanted: dict[str, str]) -> None:
+    """Start this interpreter over where it lacks a variable that is only read at its start."""
+    missing = {name: value for name, value in wanted.items() if os.environ.get(name) != value}
+    if missing:
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **missing})
+
+
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m reprokit.probe", description=__doc__)
     parser.add_argument("--profile", choices=("quick", "full"), default="full")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--mode", choices=("default", "strict"), default="default")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--detail", choices=("private", "full"), default="private")
     parser.add_argument(
@@ -64,18 +81,8 @@ def _fingerprint(options: argparse.Namespace) -> dict[str, Any]:
     started, clock = datetime.now(timezone.utc), time.perf_counter()
     fresh = _fresh_process(options)
     try:
-        device = _device(options.device)
-        from reprokit.probe.lfq.parts import parts
-        from reprokit.probe.recorder import Recorder
-
-        recorder, seconds = Recorder(), []
-        for name, part in parts(device, options.profile, options.seed).items():
-            _say(name)
-            begin = time.perf_counter()
-            recorder.run(part())
-            for _ in range(REPEATS - 1):
-                recorder.repeat(part())
-            seconds.append({"name": name, "seconds": time.perf_counter() - begin})
+        device = _device(options)
+        recorder, seconds = _recorded(options, device)
         _say("environment")
         environment = _environment(options)
         _say("fresh process")
@@ -87,7 +94,7 @@ def _fingerprint(options: argparse.Namespace) -> dict[str, Any]:
     document = environment | {
         "document": "fingerprint",
         "schema_version": 1,
-        "class_key": _class_key(environment, options.device),
+        "class_key": _class_key(environment, options),
         "probe": _probe(options),
         "seeds": _seeds(options.seed),
         "stages": stages,
@@ -98,11 +105,41 @@ def _fingerprint(options: argparse.Namespace) -> dict[str, Any]:
     return canonical.sealed(document)
 
 
+def _recorded(options: argparse.Namespace, device: Any) -> tuple[Recorder, dict[str, float]]:
+    """Every part recorded and repeated, and the seconds that each one took."""
+    from reprokit.probe import load, recorder
+    from reprokit.probe.lfq.parts import parts
+
+    record = recorder.Recorder()
+    chosen = parts(device, options.profile, options.seed)
+    seconds = dict.fromkeys(chosen, 0.0)
+    _say(f"{len(chosen) + 3} steps")  # under load, environment, fresh process
+    for name, part in chosen.items():
+        _say(name)
+        with _timed(seconds, name):
+            record.run(part())
+            for _ in range(REPEATS - 1):
+                record.repeat(part())
+    _say("under load")
+    with load.busy(device):
+        for name, part in chosen.items():
+            with _timed(seconds, name):
+                for _ in range(LOADED):
+                    record.repeat(part(), recorder.LOADED)
+    return record, seconds
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    begin = time.perf_counter()
+    yield
+    seconds[name] += time.perf_counter() - begin
+
+
 def _fresh_process(options: argparse.Namespace) -> subprocess.Popen[bytes]:
-    command = launch.command(
-        "reprokit.probe",
-        *("--profile", options.profile, "--device", options.device, "--seed", str(options.seed), "--hashes"),
-    )
+    chosen = ("profile", "device", "mode", "seed")
+    arguments = [word for name in chosen for word in (f"--{name}", str(getattr(options, name)))]
+    command = launch.command("reprokit.probe", *arguments, "--hashes")
     return subprocess.Popen(command, stdout=subprocess.PIPE)
 
 
@@ -115,18 +152,21 @@ def _collect(fresh: subprocess.Popen[bytes]) -> dict[str, str]:
 
 
 def _hashes(options: argparse.Namespace) -> dict[str, str]:
-    device = _device(options.device)
+    device = _device(options)
     from reprokit.probe.lfq.parts import parts
     from reprokit.probe.recorder import hashes
 
     return hashes(stage for part in parts(device, options.profile, options.seed).values() for stage in part())
 
 
-def _device(name: str) -> Any:
+def _device(options: argparse.Namespace) -> Any:
+    """The device, with torch imported and in the mode that was asked for."""
     torch = _import_torch()
-    if name == "cuda" and not torch.cuda.is_available():
+    if options.device == "cuda" and not torch.cuda.is_available():
         raise CannotRun("--device cuda: torch finds no usable GPU in this process")
-    return torch.device(name)
+    if options.mode == "strict":
+        seeding.seed_everything(options.seed)
+    return torch.device(options.device)
 
 
 def _import_torch() -> Any:
@@ -166,19 +206,20 @@ def _probe(options: argparse.Namespace) -> dict[str, Any]:
         "version": lfq.VERSION,
         "profile": options.profile,
         "device": options.device,
-        "mode": "default",
+        "mode": options.mode,
         "repeats": REPEATS,
+        "loaded": LOADED,
         "fresh": 1,
     }
 
 
-def _class_key(environment: dict[str, Any], device: str) -> str:
+def _class_key(environment: dict[str, Any], options: argparse.Namespace) -> str:
     """What the hardware was measured to be: never labels, driver or image, which are environment fields."""
-    if device == "cuda":
+    if options.device == "cuda":
         import torch
 
         gpu = torch.cuda.get_device_properties(0)  # of a MIG slice, the name says so and the SMs are its own
-        return f"cuda: {gpu.name}, {gpu.multi_processor_count} SMs, mode default"
+        return f"cuda: {gpu.name}, {gpu.multi_processor_count} SMs, mode {options.mode}"
     cpu = environment["cpu"]
     model = cpu["model"] or (
         cpu["vendor"] and cpu["model_number"] and f"{cpu['vendor']} part {cpu['model_number']:#x}"
@@ -187,7 +228,7 @@ def _class_key(environment: dict[str, Any], device: str) -> str:
         raise CannotRun(
             "the kernel tells neither name nor part number of this CPU: it has no class of hardware"
         )
-    return f"cpu: {model}, {cpu['isa']}, mode default"
+    return f"cpu: {model}, {cpu['isa']}, mode {options.mode}"
 
 
 def _seeds(base: int) -> dict[str, Any]:
@@ -207,16 +248,22 @@ def _metrics(recorder: Any) -> list[dict[str, Any]]:
     )
 
 
-def _run(detail: str, started: datetime, seconds: float, parts: list[dict[str, Any]]) -> dict[str, Any]:
+def _run(detail: str, started: datetime, seconds: float, parts: dict[str, float]) -> dict[str, Any]:
     from reprokit.environment import other_variables
 
     return {
         "detail": detail,
         "started": started.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "seconds": seconds,
-        "parts": parts,
+        "parts": [{"name": name, "seconds": value} for name, value in parts.items()],
+        "peak_memory_bytes": _peak_memory(),
         "other_variables": other_variables(detail),
     }
+
+
+def _peak_memory() -> int:
+    """The most memory that this process ever had in use, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _say(part: str) -> None:

@@ -6,12 +6,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from reprokit.probe import generators
 from reprokit.probe.hashing import Array, dtype_name, sha256
 from reprokit.probe.sketch import sketch
 
 
 class Unavailable(Exception):
     """This machine cannot run a stage; the message is its reason and must name nothing private."""
+
+
+WITHIN, LOADED, FRESH = "within one process", "under load", "in a fresh process"
+# how torch refuses an operator that has no deterministic form, where only such are allowed
+_REFUSED = "does not have a deterministic implementation"
 
 
 class StageFailed(Exception):
@@ -27,11 +35,21 @@ class Control:
 
 
 @dataclass(frozen=True)
+class Twin:
+    """Another stage whose result this one's equals element by element where nothing but the mathematics counts."""
+
+    name: str
+    compute: Callable[[], Array]
+
+
+@dataclass(frozen=True)
 class Stage:
     """One step of a probe: how to compute it and what is known of the result.
 
     `bound` takes the result and returns its largest error against a float64 reference in units of the
     a-priori bound. `answer` is the hash that every correct machine gives; a stage with one is `invariant`.
+    `races` names the operator in it that torch documents as nondeterministic on this device. `twin` is what the
+    result is held against element by element, each of the two broadcast to the other.
     """
 
     name: str
@@ -43,6 +61,8 @@ class Stage:
     answer: str | None = None
     bound: Callable[[Array], float] | None = None
     control: Control | None = None
+    races: str | None = None
+    twin: Twin | None = None
 
 
 class Recorder:
@@ -53,7 +73,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.records: dict[str, dict[str, Any]] = {}
-        self._hashes: dict[str, list[str]] = {}
+        self._hashes: dict[str, list[tuple[str, str]]] = {}  # by stage: where it ran, and its hash
 
     def run(self, stages: Iterable[Stage]) -> None:
         """Compute, in order, stages seen for the first time and record them."""
@@ -66,38 +86,38 @@ class Recorder:
             except Unavailable as error:
                 record.update(state="unavailable", reason=str(error))
                 continue
-            record.update(
-                dtype=dtype_name(result),
-                shape=list(result.shape),
-                sha256=sha256(result),
-                sketch=sketch(result),
-            )
-            self._hashes[stage.name] = [record["sha256"]]
+            record.update(dtype=dtype_name(result), shape=list(result.shape), sha256=sha256(result))
+            if record["sha256"] != stage.answer:  # of a known answer there is nothing more to know
+                record["sketch"] = sketch(result)
+            self._hashes[stage.name] = [(WITHIN, record["sha256"])]
             if stage.bound is not None:
                 ratio = stage.bound(result)
                 record["bound"] = {"ratio": float(f"{ratio:.2e}"), "holds": ratio <= 1.0}
+            if stage.twin is not None:
+                record["invariance"] = _held_against(stage.twin, result)
             if stage.control is not None:
-                _try_control(stage, result, record)
+                with generators.kept():  # what a control draws must not count as drawn by its part
+                    _try_control(stage, result, record)
 
-    def repeat(self, stages: Iterable[Stage]) -> None:
+    def repeat(self, stages: Iterable[Stage], where: str = WITHIN) -> None:
         """Compute stages once more and keep their hashes."""
         for stage in stages:
             if stage.name in self._hashes:
-                self._hashes[stage.name].append(sha256(_computed(stage)))
+                self._hashes[stage.name].append((where, sha256(_computed(stage))))
 
     def add_fresh(self, hashes: dict[str, str]) -> None:
         """Take the hashes that a fresh process gave: a stage that it lacks counts as another result."""
         for name, known in self._hashes.items():
-            known.append(hashes.get(name, "no result"))
+            known.append((FRESH, hashes.get(name, "no result")))
 
     def trace(self) -> list[dict[str, Any]]:
         """The records in order, those whose repeats differ marked as unstable."""
         for name, known in self._hashes.items():
-            if (distinct := len(set(known))) > 1:
-                where = "within one process" if len(set(known[:-1])) > 1 else "in a fresh process"
+            if (distinct := len({found for _, found in known})) > 1:
+                first = next(where for where, found in known if found != known[0][1])
                 self.records[name].update(
                     state="unstable",
-                    reason=f"{distinct} different results in {len(known)} runs, first {where}",
+                    reason=f"{distinct} different results in {len(known)} runs, first {first}",
                 )
         return list(self.records.values())
 
@@ -116,13 +136,20 @@ def hashes(stages: Iterable[Stage]) -> dict[str, str]:
 def _computed(stage: Stage) -> Array:
     try:
         return stage.compute()
-    except (RuntimeError, TypeError, ValueError) as error:
+    except RuntimeError as error:
+        if _REFUSED in str(error):
+            raise Unavailable(
+                f"torch has no deterministic form of {stage.races or 'an operator in it'}"
+            ) from error
+        raise StageFailed(f"stage {stage.name}: {type(error).__name__}: {error}") from error
+    except (TypeError, ValueError) as error:
         raise StageFailed(f"stage {stage.name}: {type(error).__name__}: {error}") from error
 
 
 def _blank(stage: Stage) -> dict[str, Any]:
     if stage.invariant and stage.answer is None:
         raise ValueError(f"stage {stage.name} is invariant and has no known answer: run bin/generate-answers")
+    races = {} if stage.races is None else {"races": stage.races}
     return {
         "name": stage.name,
         "version": stage.version,
@@ -138,7 +165,15 @@ def _blank(stage: Stage) -> dict[str, Any]:
         "sketch": None,
         "bound": None,
         "control": None,
+        **races,
     }
+
+
+def _held_against(twin: Twin, result: Array) -> dict[str, Any]:
+    """Whether a result is its twin's, and the largest absolute difference of their elements."""
+    ours, theirs = (torch.as_tensor(array).double() for array in (result, twin.compute()))
+    largest = float((ours - theirs).abs().max())
+    return {"reference": twin.name, "equal": bool((ours == theirs).all()), "largest": largest}
 
 
 def _try_control(stage: Stage, result: Array, record: dict[str, Any]) -> None:

@@ -18,8 +18,8 @@ def heard(*lines: str) -> tuple[Listener, list[str]]:
 
 
 def test_steps_are_counted_and_other_lines_passed_on() -> None:
-    _, said = heard(f"{SAYS}invariant\n", "a warning\n", f"{SAYS}rng\n")
-    assert said == ["probe [1/10] invariant", "a warning", "probe [2/10] rng"]
+    _, said = heard(f"{SAYS}9 steps\n", f"{SAYS}invariant\n", "a warning\n", f"{SAYS}rng\n")
+    assert said == ["probe [1/9] invariant", "a warning", "probe [2/9] rng"]
 
 
 @pytest.mark.parametrize(

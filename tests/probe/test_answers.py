@@ -12,7 +12,7 @@ import numpy as np  # noqa: E402
 
 from reprokit.probe import exact  # noqa: E402
 from reprokit.probe.hashing import sha256  # noqa: E402
-from reprokit.probe.lfq import inputs, model, parts  # noqa: E402
+from reprokit.probe.lfq import data, model, parts  # noqa: E402
 from reprokit.probe.lfq.answers import ANSWERS  # noqa: E402
 from reprokit.probe.lfq.formats import E4M3, E5M2  # noqa: E402
 
@@ -56,7 +56,7 @@ def test_tokens_and_weights_from_plain_integers():
 
 
 def test_digits_are_the_file_that_ships():
-    rows = gzip.decompress(inputs.DIGITS.read_bytes()).decode().split()
+    rows = gzip.decompress(data.DIGITS.read_bytes()).decode().split()
     table = np.array([[float(cell) for cell in row.split(",")] for row in rows])
     assert table.shape == (1797, 65)
     assert ANSWERS["data.digits"] == hashed(table[:, :64] / 16, "<f4")
@@ -91,7 +91,7 @@ def test_decode_answers_are_the_tables_of_the_formats():
 
 
 def test_padding_sides_are_mirror_images():
-    left, right = inputs._padded("left"), inputs._padded("right")
+    left, right = data._padded("left"), data._padded("right")
     lengths = left[1].sum(-1)
     assert lengths.tolist() == right[1].sum(-1).tolist()
     assert (left[1].flip(-1) == right[1]).all()

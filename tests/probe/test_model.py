@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from reprokit.probe.lfq import inputs, metrics, model, transformer  # noqa: E402
+from reprokit.probe.lfq import data, metrics, model, transformer  # noqa: E402
 
 pytestmark = pytest.mark.torch
 CONFIG = model.Config()
@@ -46,14 +46,14 @@ def reference(tokens, weights):
 
 
 def test_the_model_is_the_one_in_the_textbook(weights):
-    tokens = inputs.tokens(CPU)
+    tokens = data.tokens(CPU)
     logits = transformer.forward(CONFIG, weights, tokens, "fp32")["logits.fp32"].result
     expected = reference(tokens, weights)
     assert ((logits - expected).norm() / expected.norm()).item() < 2e-6
 
 
 def test_a_later_token_changes_no_earlier_logit(weights):
-    tokens = inputs.tokens(CPU)
+    tokens = data.tokens(CPU)
     other = tokens.clone()
     other[:, 40:] = (other[:, 40:] + 1) % 256
     one, two = (
@@ -75,7 +75,7 @@ def test_each_quantisation_is_hashed_before_and_after():
 
 
 def test_quantised_activations_cost_accuracy_but_not_the_model(weights):
-    tokens = inputs.tokens(CPU)
+    tokens = data.tokens(CPU)
     full, low = (
         transformer.forward(CONFIG, weights, tokens, v)[f"logits.{v}"].result for v in ("fp32", "fp8")
     )
@@ -102,7 +102,7 @@ def test_every_input_of_a_stage_is_a_stage_before_it():
 
 
 def test_the_gradients_are_those_of_autograd():
-    x, labels = (part[:50] for part in inputs.digits())
+    x, labels = (part[:50] for part in data.digits())
     weights = [
         torch.randn(3, 64, 32, generator=torch.Generator().manual_seed(1)) / 8,
         torch.randn(3, 32, 10, generator=torch.Generator().manual_seed(2)) / 8,
@@ -121,7 +121,7 @@ def test_the_gradients_are_those_of_autograd():
 
 
 def evaluated(training):
-    images, labels = inputs.digits()
+    images, labels = data.digits()
     return metrics.summarised(metrics.evaluate(images[1437:], labels[1437:], training.weights))
 
 

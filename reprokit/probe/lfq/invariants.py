@@ -1,4 +1,4 @@
-"""`invariant.*` and `quantize.*`: known answers, the same bytes on every correct machine.
+"""`invariant.*`: known answers, the same bytes on every correct machine.
 
 Integer-valued matrix products stay below 2^24 in every partial sum, so that float32 holds them exactly in any
 order; the quantiser is exact arithmetic. A miss is a broken kernel, formula or machine, whatever the baseline.
@@ -46,22 +46,6 @@ def invariant_stages(device: torch.device) -> Iterator[Stage]:
         yield known(f"invariant.encode.{form.name}", "quantize", lambda form=form: _encode_all(form, device))
         yield known(f"invariant.specials.{form.name}", "quantize", lambda form=form: _specials(form, device))
     yield known("invariant.nibbles", "quantize", lambda: _nibbles(device))
-
-
-def quantize_stages(device: torch.device) -> Iterator[Stage]:
-    """Bell-shaped blocks of full mantissas through each format and both scale rules: codes, scales and values."""
-    x = exact.bell((64, 256), "quantize.input").to(device)
-    for form in FORMATS:
-        for rule in ("floor", "rceil"):
-            low_bit = quantiser.quantise(x, form, rule)
-            name = f"quantize.{form.name}.{rule}"
-            yield known(f"{name}.scales", "quantize", lambda low_bit=low_bit: low_bit.scales)
-            yield known(
-                f"{name}.codes", "quantize", lambda low_bit=low_bit: low_bit.codes, (f"{name}.scales",)
-            )
-            yield known(
-                f"{name}.values", "quantize", lambda low_bit=low_bit: low_bit.dequantise(), (f"{name}.codes",)
-            )
 
 
 def _integer_product(

@@ -16,7 +16,7 @@ import torch
 from torch.nn import functional as F
 
 from reprokit.probe import exact
-from reprokit.probe.lfq import inputs, quantiser
+from reprokit.probe.lfq import data, quantiser
 from reprokit.probe.lfq.formats import E4M3
 from reprokit.probe.recorder import Control, Stage
 
@@ -51,7 +51,7 @@ def metric_stages(device: torch.device, base: int) -> Iterator[Stage]:
         inputs=("data.digits", "data.labels"),
         control=Control("pixels in reversed order", lambda: training(reverse=True).losses),
     )
-    images, labels = (part[TRAINING:].to(device) for part in inputs.digits())
+    images, labels = (part[TRAINING:].to(device) for part in data.digits())
     moved = torch.nextafter(images, torch.ones_like(images))
     yield Stage(
         "metrics.digits.evaluation",
@@ -84,11 +84,11 @@ def _metric(name: str, values: list[float]) -> dict[str, Any]:
 
 def train(device: torch.device, base: int, reverse: bool) -> Training:
     """Train one network a seed, side by side in batched products; `reverse` only reorders the pixels."""
-    images, labels = (part.to(device) for part in inputs.digits())
-    order = torch.arange(inputs.PIXELS - 1, -1, -1) if reverse else torch.arange(inputs.PIXELS)
+    images, labels = (part.to(device) for part in data.digits())
+    order = torch.arange(data.PIXELS - 1, -1, -1) if reverse else torch.arange(data.PIXELS)
     images = images[:, order]
     streams = [f"metrics.seed{seed}" for seed in seeds(base)]
-    first = torch.stack([exact.bell((inputs.PIXELS, HIDDEN), f"{s}.first")[order] for s in streams]) / 8
+    first = torch.stack([exact.bell((data.PIXELS, HIDDEN), f"{s}.first")[order] for s in streams]) / 8
     second = torch.stack([exact.bell((HIDDEN, CLASSES), f"{s}.second") for s in streams]) / 8
     weights = [first.to(device), second.to(device)]
     speeds = [torch.zeros_like(weight) for weight in weights]

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from reprokit.probe.lfq import inputs, invariants, kernels, metrics, model, transformer
+from reprokit.probe import generators
+from reprokit.probe.lfq import data, invariants, kernels, metrics, model, quantize, rng, transformer, weights
 from reprokit.probe.recorder import Stage
 
 Part = Callable[[], Iterator[Stage]]
@@ -16,16 +17,29 @@ def parts(device: torch.device, profile: str, seed: int) -> dict[str, Part]:
     """Name and stages of each part; a part is called once for every repeat, so that each one computes anew."""
     _settle()
     config = model.Config()
-    return {
+    full = profile == "full"
+    found: dict[str, Part] = {
         "invariant": lambda: invariants.invariant_stages(device),
-        "rng": lambda: inputs.rng_stages(device, seed),
-        "data": inputs.data_stages,
-        "weights": lambda: inputs.weight_stages(config),
-        "quantize": lambda: invariants.quantize_stages(device),
+        "rng": lambda: rng.rng_stages(device, seed),
+        "data": data.data_stages,
+        "weights": lambda: weights.weight_stages(config),
+        "quantize": lambda: quantize.quantize_stages(device),
         "layers": lambda: transformer.layer_stages(device, config),
-        "kernel": lambda: kernels.kernel_stages(device, full=profile == "full"),
+        "kernel": lambda: kernels.kernel_stages(device, full),
         "metrics": lambda: metrics.metric_stages(device, seed),
     }
+    return {name: _accounted(name, part, device, seed) for name, part in found.items()}
+
+
+def _accounted(name: str, part: Part, device: torch.device, seed: int) -> Part:
+    """The part behind freshly seeded global generators, and at its end a stage of what it left of them."""
+
+    def stages() -> Iterator[Stage]:
+        generators.seed(seed)
+        yield from part()
+        yield rng.left_stage(name, device)
+
+    return stages
 
 
 def _settle() -> None:

@@ -8,7 +8,7 @@ from functools import cache
 
 import torch
 
-from reprokit.probe.lfq import inputs, model
+from reprokit.probe.lfq import data, model
 from reprokit.probe.lfq.formats import E4M3, Format
 from reprokit.probe.recorder import Control, Stage
 
@@ -29,7 +29,7 @@ class Step:
 
 def layer_stages(device: torch.device, config: model.Config) -> Iterator[Stage]:
     """The steps of both forward passes in order, then `logits`, which holds the logits of both."""
-    tokens = inputs.tokens(device)
+    tokens = data.tokens(device)
     weights = {
         name: weight.to(device) for name, weight in model.quantised_weights(model.raw_weights(config)).items()
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ import msgspec
 
 from reprokit import __version__
 from reprokit.compare import EXIT_CODES, compare, nothing_approved
+from reprokit.compare.modes import WORST_FIRST
 from reprokit.errors import InvalidInput, ProbeFailed
 from reprokit.model.baseline import Baseline
 from reprokit.model.comparison import Comparison
@@ -32,6 +33,15 @@ class Measured:
     document: bytes
     fingerprint: Fingerprint
     warnings: list[str]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One mode of a cell, measured and compared; `cell` is the cell with that mode alone."""
+
+    cell: Cell
+    measured: Measured
+    comparison: Comparison
 
 
 def approved(folder: Path, cell: str) -> Baseline | None:
@@ -79,6 +89,22 @@ def judge(baseline: Baseline | None, cell: Cell, measured: Measured) -> Comparis
     if baseline is None:
         return nothing_approved(cell.name, [], measured.fingerprint, cell.level)
     return compare(baseline, measured.fingerprint, cell.level)
+
+
+def by_mode(cell: Cell) -> list[Cell]:
+    """The cell once for each of its modes, in the order in which they run."""
+    modes = ("default", "strict") if cell.mode == "both" else (cell.mode,)
+    return [msgspec.structs.replace(cell, mode=mode) for mode in modes]
+
+
+def worst(config: Config, found: Sequence[Judged]) -> Judged:
+    """The mode that decides for its cell, the first of equals; a drift that passes is hardly worse than none."""
+
+    def rank(one: Judged) -> tuple[int, bool]:
+        state = one.comparison.verdict.state
+        return WORST_FIRST.index("holds" if neutral(config, one.comparison) else state), state == "holds"
+
+    return min(found, key=rank)
 
 
 def neutral(config: Config, comparison: Comparison) -> bool:
@@ -143,9 +169,9 @@ def _claimed(source: Source, warnings: list[str]) -> dict[str, Any]:
 def _job(cell: Cell, python: str, told: dict[str, Any]) -> Any:
     from reprokit.engines.job import Job
 
-    arguments = ["--profile", cell.profile, "--device", cell.device, "--seed", str(cell.seed)]
+    chosen = {"profile": cell.profile, "device": cell.device, "mode": cell.mode, "seed": str(cell.seed)}
     return Job(
-        arguments=arguments,
+        arguments=[word for name, value in chosen.items() for word in (f"--{name}", value)],
         variables={name: str(value) for name, value in cell.variables.items()},
         prefix=list(cell.exec),
         python=python,

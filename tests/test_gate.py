@@ -57,7 +57,7 @@ def test_a_neutral_drift_is_said_to_be_one() -> None:
     assert summary.NEUTRAL in summary.annotation(external(), neutral=True)
     assert "Neutral" not in summary.annotation(external(), neutral=False)
     measured = fingerprint(image=TOLD_IMAGE)
-    shown = summary.judged(CELL, measured, external(), Origin(), ["odd"], True)
+    shown = summary.section(CELL, measured, external(), Origin(), ["odd"], True)
     assert f"> {summary.NEUTRAL}\n\n- ⚠ odd\n\n### ✗ drifted: this change cannot have caused it" in shown
 
 

@@ -63,6 +63,8 @@ def approve_command(fingerprint: str, cell: str, reason: str | None, folder: str
 
 def _unlike_others(approved: Approved, measured: Fingerprint) -> Iterator[str]:
     """What a person may have approved by mistake: nothing else in the cell is like it."""
+    from reprokit.model.fingerprint import hardware
+
     others = [
         approval.fingerprint
         for index, approval in enumerate(approved.baseline.approvals)
@@ -70,7 +72,11 @@ def _unlike_others(approved: Approved, measured: Fingerprint) -> Iterator[str]:
     ]
     for name, value, known in (
         ("seed", measured.seeds.base, {str(other.seeds.base) for other in others}),
-        ("class of hardware", measured.class_key, {other.class_key for other in others}),
+        (
+            "class of hardware",
+            hardware(measured),
+            {hardware(other) for other in others},
+        ),  # modes stand side by side
     ):
         if known and str(value) not in known:
             yield f"its {name} is {value}, that of all other approvals of this cell {', '.join(sorted(known))}"

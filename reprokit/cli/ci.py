@@ -6,6 +6,8 @@ import contextlib
 import os
 import shlex
 from collections import deque
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,14 +19,20 @@ from reprokit.cli.baseline import FOLDER
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reprokit.gate import Measured
-    from reprokit.model.comparison import Comparison
-    from reprokit.model.config import Cell, Config
+    from reprokit.gate import Judged
+    from reprokit.model.config import Config
     from reprokit.model.fingerprint import Fingerprint
     from reprokit.report.wording import Origin
 
 RUNS = ".reprokit/runs"
-WRITTEN = ("fingerprint.json", "comparison.json", "report.md", "probe.log")
+WRITTEN = (
+    "fingerprint.json",
+    "comparison.json",
+    "fingerprint-strict.json",
+    "comparison-strict.json",
+    "report.md",
+    "probe.log",
+)
 SERVICE_CODES = (3, 4)
 _LOG_LINES = 20
 MOST_LOG = 4_000_000  # characters that an image may put into the log
@@ -53,7 +61,9 @@ def ci_command(config: Path, name: str, baselines: Path, output: Path | None) ->
     """Run the gate of one cell: image, probe, comparison with the baseline, verdict.
 
     In a GitHub workflow it also writes the step summary, annotations and the outputs verdict, level, logit-hash,
-    fingerprint and report, before a failing exit too.
+    fingerprint and report, before a failing exit too. Of a cell with `mode: both`, the two modes are measured one after
+    the other and judged each by itself; exit code and outputs are those of the worse one, of default where they agree,
+    and the files of strict are called fingerprint-strict.json and comparison-strict.json.
 
     \b
     Exit code: 0 holds, 1 drifted, 2 usage or invalid input, 3 the engine, image or probe failed,
@@ -83,7 +93,7 @@ def ci_command(config: Path, name: str, baselines: Path, output: Path | None) ->
 
 
 def _gate(run: _Run, path: Path, baselines: Path) -> int:
-    """Measure and judge; the exit code."""
+    """Measure and judge, one mode after the other; the exit code."""
     from reprokit import gate
     from reprokit.cli.progress import shown
     from reprokit.images.recipes import available, builtin
@@ -92,11 +102,17 @@ def _gate(run: _Run, path: Path, baselines: Path) -> int:
     config = matrix.read_config(path, builtin())
     cell = matrix.find(config, run.cell)
     baseline = gate.approved(baselines, cell.name)  # a broken one is told before anything slow
-    with shown("looking for the image", everything=True) as show:
-        measured = gate.measure(cell, available(config, path.parent), lambda line: run.say(line, show))
-    comparison = gate.judge(baseline, cell, measured)
-    run.judged(config, cell, measured, comparison, None if str(baselines) == FOLDER else str(baselines))
-    return gate.exit_code(config, comparison)
+    run.both = cell.mode == "both"
+    for one in gate.by_mode(cell):
+        with shown("looking for the image", everything=True) as show:
+            say = partial(run.say, show=show)
+            if run.both:
+                say(f"mode {one.mode}")
+            measured = gate.measure(one, available(config, path.parent), say)
+        judged = gate.Judged(one, measured, gate.judge(baseline, one, measured))
+        run.keep(config, judged, None if str(baselines) == FOLDER else str(baselines))
+    run.judged(config)
+    return gate.exit_code(config, gate.worst(config, run.found).comparison)
 
 
 def _default_folder(cell: str) -> Path:
@@ -108,15 +124,45 @@ def _default_folder(cell: str) -> Path:
     return Path(RUNS, cell)
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """One mode that was judged, its files written: how a reader comes by them, and whether its drift passes."""
+
+    judged: Judged
+    file: str
+    origin: Origin
+    neutral: bool
+
+    @property
+    def section(self) -> str:
+        """What the summary says of it."""
+        from reprokit.report import summary
+
+        one, measured = self.judged, self.judged.measured
+        return summary.section(
+            one.cell, measured.fingerprint, one.comparison, self.origin, measured.warnings, self.neutral
+        )
+
+    @property
+    def text(self) -> str:
+        """What the log says of it."""
+        from reprokit.report import summary, terminal
+
+        text = terminal.text(self.judged.comparison, origin=self.origin)
+        return f"{text}\n{summary.NEUTRAL}\n" if self.neutral else text
+
+
 class _Run:
     """One run of a cell, and everything that it tells: progress, files, summary, annotations, outputs."""
 
     def __init__(self, cell: str, options: list[str]) -> None:
         self.cell = cell
+        self.both = False  # whether the cell has both modes
         self._options = options
         self._folder: Path | None = None
         self._last: deque[str] = deque(maxlen=_LOG_LINES)
         self._said = 0
+        self._kept: dict[str, _Kept] = {}  # by mode
 
     def open(self, folder: Path) -> None:
         """Take `folder` for the files, and away what an earlier run left of them.
@@ -145,6 +191,11 @@ class _Run:
         assert self._folder is not None
         return self._folder
 
+    @property
+    def found(self) -> list[Judged]:
+        """The modes that were judged, in their order."""
+        return [kept.judged for kept in self._kept.values()]
+
     def say(self, line: str, show: Callable[[str], None]) -> None:
         """Show a line of progress and keep it in the log."""
         from reprokit.errors import one_line
@@ -161,37 +212,62 @@ class _Run:
         with (self.folder / "probe.log").open("a", encoding="utf-8") as log:
             log.write(line + "\n")
 
-    def judged(
-        self, config: Config, cell: Cell, measured: Measured, comparison: Comparison, baselines: str | None
-    ) -> None:
-        """Tell a verdict."""
+    def keep(self, config: Config, judged: Judged, baselines: str | None) -> None:
+        """Write the files of one mode: those of a second one get its name."""
         import msgspec
 
         from reprokit import gate
-        from reprokit.github import runtime
         from reprokit.model import canonical
-        from reprokit.report import summary, terminal, wording
 
-        neutral = gate.neutral(config, comparison)
-        fingerprint, state = measured.fingerprint, comparison.verdict.state
-        origin = self._origin(fingerprint, baselines)
-        report = summary.judged(cell, fingerprint, comparison, origin, measured.warnings, neutral)
-        self._write("fingerprint.json", measured.document)
-        self._write("comparison.json", canonical.encode(msgspec.to_builtins(comparison)) + b"\n")
+        mode, measured, comparison = judged.cell.mode, judged.measured, judged.comparison
+        suffix = f"-{mode}" if self._kept else ""
+        file = f"fingerprint{suffix}.json"
+        self._write(file, measured.document)
+        self._write(f"comparison{suffix}.json", canonical.encode(msgspec.to_builtins(comparison)) + b"\n")
+        origin = self._origin(file, measured.fingerprint, baselines)
+        self._kept[mode] = _Kept(judged, file, origin, gate.neutral(config, comparison))
+
+    def judged(self, config: Config) -> None:
+        """Tell the verdict: the outputs are those of the mode that decides."""
+        from reprokit import gate
+        from reprokit.compare.modes import meaning
+        from reprokit.github import runtime
+        from reprokit.report import modes, summary
+
+        means = meaning(*(one.comparison for one in self.found)) if self.both else None
+        report = summary.judged(self.cell, {mode: kept.section for mode, kept in self._kept.items()}, means)
         self._write("report.md", report.encode())
-        runtime.summary(report, short=summary.short(cell.name, comparison))
-        self._outputs(state, comparison.verdict.level, fingerprint.logit_hash)
-        for line in terminal.text(comparison, origin=origin).splitlines():
+        short = [
+            summary.short(f"{self.cell}, mode {mode}" if self.both else self.cell, kept.judged.comparison)
+            for mode, kept in self._kept.items()
+        ]
+        runtime.summary(report, short="\n\n".join([*short, means] if means else short))
+        worst = gate.worst(config, self.found)
+        kept, verdict = self._kept[worst.cell.mode], worst.comparison.verdict
+        self._outputs(verdict.state, verdict.level, worst.measured.fingerprint.logit_hash, kept.file)
+        texts = {mode: kept.text for mode, kept in self._kept.items()}
+        for line in (modes.text(texts, means) if self.both else kept.text).splitlines():
             click.echo(runtime.harmless_line(line))
-        if neutral:
-            click.echo(f"\n{summary.NEUTRAL}")
-        if state != "holds":
-            title = f"reprokit: {cell.name} {wording.STATES[state]}"
-            runtime.annotation(
-                "warning" if neutral else "error", summary.annotation(comparison, neutral), title=title
-            )
-        for warning in measured.warnings:
-            runtime.annotation("warning", warning, title=f"reprokit: {cell.name}")
+        for mode, kept in self._kept.items():
+            self._annotate(kept, f" mode {mode}" if self.both else "", means)
+        for warning in dict.fromkeys(warning for one in self.found for warning in one.measured.warnings):
+            runtime.annotation("warning", warning, title=f"reprokit: {self.cell}")
+
+    def _annotate(self, kept: _Kept, mode: str, means: str | None) -> None:
+        """Show at the pull request a mode that does not hold."""
+        from reprokit.github import runtime
+        from reprokit.report import summary, wording
+
+        comparison = kept.judged.comparison
+        state = comparison.verdict.state
+        if state == "holds":
+            return
+        message = summary.annotation(comparison, kept.neutral)
+        runtime.annotation(
+            "warning" if kept.neutral else "error",
+            f"{message}\n{means}" if means else message,
+            title=f"reprokit: {self.cell}{mode} {wording.STATES[state]}",
+        )
 
     def failed(self, error: BaseException, code: int) -> None:
         """Tell why there is no verdict."""
@@ -201,7 +277,8 @@ class _Run:
 
         verdict = "infrastructure" if code in SERVICE_CODES else "invalid"
         message = str(error) or "the run was interrupted"
-        report = summary.failed(self.cell, verdict, message, self._last)
+        sections = {mode: kept.section for mode, kept in self._kept.items()} if self.both else {}
+        report = summary.failed(self.cell, verdict, message, self._last, sections)
         if self._folder is not None:
             with contextlib.suppress(OSError):  # it may be the very fault that is told here
                 canonical.write_file(self._folder / "report.md", report.encode())
@@ -210,7 +287,9 @@ class _Run:
         with contextlib.suppress(OSError):  # a log that cannot be written
             runtime.annotation("error", message, title=f"reprokit: {self.cell} {verdict}")
 
-    def _outputs(self, verdict: str, level: str, logit_hash: str | None = None) -> None:
+    def _outputs(
+        self, verdict: str, level: str, logit_hash: str | None = None, file: str = "fingerprint.json"
+    ) -> None:
         from reprokit.github import runtime
 
         def there(name: str) -> str:
@@ -222,7 +301,7 @@ class _Run:
                 "verdict": verdict,
                 "level": level,
                 "logit-hash": logit_hash or "",
-                "fingerprint": there("fingerprint.json"),
+                "fingerprint": there(file),
                 "report": there("report.md"),
             }
         )
@@ -236,7 +315,7 @@ class _Run:
         except OSError as error:
             raise InvalidInput(f"{self.folder / name}: cannot be written: {error.strerror}") from error
 
-    def _origin(self, fingerprint: Fingerprint, baselines: str | None) -> Origin:
+    def _origin(self, file: str, fingerprint: Fingerprint, baselines: str | None) -> Origin:
         """How whoever reads the report comes by the fingerprint: from the run's artifact, or from where it lies."""
         from reprokit.report.wording import Origin
 
@@ -244,5 +323,5 @@ class _Run:
         run, artifact = os.environ.get("GITHUB_RUN_ID", ""), os.environ.get("REPROKIT_ARTIFACT", "")
         if run.isdecimal() and artifact == f"reprokit-{self.cell}":
             fetch = f"gh run download {run} --name {artifact} --dir {artifact}"
-            return Origin(f"{artifact}/fingerprint.json", fingerprint, baselines, command, fetch)
-        return Origin(os.path.relpath(self.folder / "fingerprint.json"), fingerprint, baselines, command)
+            return Origin(f"{artifact}/{file}", fingerprint, baselines, command, fetch)
+        return Origin(os.path.relpath(self.folder / file), fingerprint, baselines, command)

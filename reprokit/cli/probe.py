@@ -36,6 +36,14 @@ if TYPE_CHECKING:
     help="Device to measure.",
 )
 @click.option(
+    "--mode",
+    type=click.Choice(["default", "strict", "both"]),
+    default="default",
+    show_default=True,
+    help="default: as users run; strict: seeds and every determinism switch of torch on, and what that costs in time; "
+    "both: the two one after the other, each in a process and a file of its own.",
+)
+@click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 16),
     default=0,
@@ -49,19 +57,53 @@ if TYPE_CHECKING:
     show_default=True,
     help="full also records UUIDs, addresses, paths, every package and variable: for private repositories.",
 )
-def probe_command(output: Path, profile: str, device: str, seed: int, detail: str) -> None:
+def probe_command(output: Path, profile: str, device: str, mode: str, seed: int, detail: str) -> None:
     """Measure this machine and write its fingerprint.
 
     Every stage runs three times in one process and once in a fresh one. Two runs on an unchanged machine, at one
     commit, give the same digest. Needs torch and numpy in this interpreter; nothing leaves the machine.
 
+    A number that differs in mode default and not in mode strict differs by what `reprokit.seed_everything(seed)` rules
+    out in a script of yours.
+
     \b
     reprokit probe -o fingerprint.json
     reprokit probe -o quick.json --profile quick
+    reprokit probe -o now.json --mode both      writes now.default.json and now.strict.json
     ATEN_CPU_CAPABILITY=avx2 reprokit probe -o other.json
     """
     from reprokit.errors import InvalidInput
     from reprokit.model import canonical
+
+    files = _files(output, mode)
+    for file in files.values():
+        _check(file)
+    for one, file in files.items():
+        chosen = {"profile": profile, "device": device, "mode": one, "seed": str(seed), "detail": detail}
+        data = _run([word for name, value in chosen.items() for word in (f"--{name}", value)])
+        fingerprint = _validated(data)
+        try:
+            canonical.write_file(file, data)
+        except OSError as error:
+            raise InvalidInput(f"{file}: cannot be written: {error.strerror}") from error
+        for line in _summary(fingerprint, file):
+            click.echo(line, err=True)
+
+
+def _files(output: Path, mode: str) -> dict[str, Path]:
+    """By mode, the file of each fingerprint that is asked for."""
+    if mode != "both":
+        return {mode: output}
+    return {one: output.with_name(f"{output.stem}.{one}{output.suffix}") for one in ("default", "strict")}
+
+
+def _check(output: Path) -> None:
+    """Nothing, where a file can be written; before the work.
+
+    Raises:
+        InvalidInput: it cannot.
+    """
+    from reprokit.errors import InvalidInput
 
     if not output.parent.is_dir():
         raise InvalidInput(f"{output}: the folder {output.parent} does not exist")
@@ -71,14 +113,6 @@ def probe_command(output: Path, profile: str, device: str, seed: int, detail: st
     replaced = output.is_file() or not output.exists()
     if not os.access(output.resolve().parent if replaced else output, os.W_OK):
         raise InvalidInput(f"{output}: no permission to write it")
-    data = _run(["--profile", profile, "--device", device, "--seed", str(seed), "--detail", detail])
-    fingerprint = _validated(data)
-    try:
-        canonical.write_file(output, data)
-    except OSError as error:
-        raise InvalidInput(f"{output}: cannot be written: {error.strerror}") from error
-    for line in _summary(fingerprint, output):
-        click.echo(line, err=True)
 
 
 def _run(arguments: list[str]) -> bytes:
@@ -116,6 +150,10 @@ def _summary(fingerprint: Fingerprint, output: Path) -> Iterator[str]:
     yield f"class key   {fingerprint.class_key}"
     yield f"logit hash  {fingerprint.logit_hash}"
     yield f"digest      {fingerprint.digest}"
+    cost = fingerprint.run.mode_cost
+    if cost is not None and cost.default_seconds:
+        ratio = cost.strict_seconds / cost.default_seconds
+        yield f"mode strict costs {ratio:.2f} × the time of default (kernels and one forward pass)"
     for stage in fingerprint.stages:
         if stage.state == "unstable":
             yield f"warning: {stage.name} is unstable: {stage.reason}"

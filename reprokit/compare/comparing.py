@@ -128,7 +128,9 @@ def _warnings(base: Fingerprint, head: Fingerprint, found: Difference) -> list[s
     if base.run.detail != head.run.detail:
         warnings.append("only one side was recorded with --detail full: what that adds is not compared")
     new = [stage for stage in found.stages if stage.comparison.state == "new"]
+    lost = [stage for stage in found.stages if _lost_invariance(stage)]
     groups = {
+        "{stages} {are} no longer what another way to compute {them} gives": lost,
         "{stages} counted in the base and {are} blind in the head": [
             stage
             for stage in found.stages
@@ -149,6 +151,12 @@ def _warnings(base: Fingerprint, head: Fingerprint, found: Difference) -> list[s
     if head.source.dirty:
         warnings.append("the head was measured with uncommitted changes")
     return warnings
+
+
+def _lost_invariance(stage: StageDiff) -> bool:
+    """Whether a stage equalled in the base what it is held against, and does not in the head."""
+    both = stage.comparison.invariance
+    return both is not None and both.base == 0 and both.head not in (None, 0)
 
 
 def _counted(words: str, stages: Sequence[StageDiff]) -> str:

@@ -20,6 +20,7 @@ ANY = (
     "rng", "gemm", "conv", "reduction", "softmax", "norm", "attention", "scatter", "sort", "elementwise",
     "quantize", "collective", "metric",
 )  # fmt: skip
+Library = Literal["numpy", "torch"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Rule:
     evidence: str
     external: bool = False
     harmless: bool = False
-    library: Literal["numpy", "torch"] | None = None
+    library: Library | None = None
     causes: tuple[str, ...] = ()
     device: Literal["cuda"] | None = None
 
@@ -269,6 +270,7 @@ RULES: tuple[Rule, ...] = (
     Rule("torch.float32_matmul_precision", GEMM, "the internal precision of float32 products"),
     Rule("torch.matmul.*", GEMM, "how matrix products accumulate on CUDA", device="cuda"),
     Rule("torch.cudnn.*", ("conv", "attention", "norm"), "how cuDNN chooses its algorithms", device="cuda"),
+    Rule("torch.attention.chosen", ("attention",), "torch picks this attention kernel"),
     Rule("torch.attention.*", ("attention",), "which attention kernels may be chosen"),
     Rule(
         "torch.deterministic_*",
@@ -339,6 +341,15 @@ def matches(field: str, pattern: str) -> bool:
     """Whether a field is of a pattern; one that begins otherwise is dismissed before a pattern is compiled."""
     plain = min(pattern.partition("*")[0], pattern.partition("?")[0], key=len)
     return field.startswith(plain) and (plain == pattern == field or fnmatchcase(field, pattern))
+
+
+def movers(operator: str, library: Library, device: str) -> list[Rule]:
+    """The rules whose fields are known to move an operator class, in the order of suspicion."""
+    return [
+        rule
+        for rule in RULES
+        if operator in rule.operators and rule.library in (None, library) and rule.device in (None, device)
+    ]
 
 
 @lru_cache(maxsize=1 << 16)  # more than the fields of two documents, however large

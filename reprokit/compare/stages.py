@@ -11,12 +11,13 @@ from reprokit.compare import sketches
 from reprokit.compare.faults import intrinsic_faults, missed
 from reprokit.compare.tolerances import Tolerance, tolerance
 from reprokit.model.canonical import tagged
-from reprokit.model.comparison import StageComparison, StageError
+from reprokit.model.comparison import StageComparison, StageError, StageInvariance
 from reprokit.model.fingerprint import Fingerprint
-from reprokit.model.trace import Stage
+from reprokit.model.trace import Number, Stage
 
 State = Literal["ok", "unavailable", "unstable", "blind", "new", "gone", "other_version"]
 Kind = Literal["drifted", "unapproved", "blind"]
+_UNEQUAL: Number = "float:nan"  # of a document that says unequal and states no difference
 # The seed of an experiment moves these parts of a probe by design, and no others.
 SEEDED = ("rng.", "sampling.", "training.", "metrics.")
 
@@ -149,8 +150,19 @@ def _compare(
         follows=follows,
         error=error,
         note=note,
+        invariance=_invariance(base, head),
     )
     return StageDiff(base, head, comparison, faults)
+
+
+def _invariance(base: Stage | None, head: Stage | None) -> StageInvariance | None:
+    """Both sides' distance from the stage that computes the same numbers in another way."""
+    found = [stage.invariance if stage is not None else None for stage in (base, head)]
+    known = next((one for one in reversed(found) if one is not None), None)
+    if known is None:
+        return None
+    old, new = (None if one is None else 0.0 if one.equal else one.largest or _UNEQUAL for one in found)
+    return StageInvariance(reference=known.reference, base=old, head=new)
 
 
 def _difference(state: State, equal: bool | None, unapproved: bool) -> Kind | None:
@@ -198,7 +210,7 @@ def _faults_of_pair(base: Stage, head: Stage, error: StageError | None, unapprov
     elif not known and base.sketch is not None and head.sketch is None:
         yield f"{base.name} has no sketch in the head, so that a new NaN cannot be excluded"
     old, new = sketches.non_finite(base.sketch), sketches.non_finite(head.sketch)
-    if base.sketch is not None and head.sketch is not None and old != new:
+    if head.sketch is not None and old != new and not (known and base.sketch is None):
         yield f"{base.name} has {new[0]} NaN and {new[1]} infinite elements, the base {old[0]} and {old[1]}"
     elif base.name.split(".")[0] == "logits" and not unapproved and not (error is not None and error.within):
         yield f"{base.name} is further off than its tolerance allows"

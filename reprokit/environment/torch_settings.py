@@ -83,7 +83,7 @@ def _section(absences: Absences, torch: Any) -> dict[str, Any]:
         ),
         "cudnn": read(_cudnn(torch), "torch.cudnn"),
         "matmul": read(_matmul(torch), "torch.matmul"),
-        "attention": read(_attention(torch), "torch.attention"),
+        "attention": read(_attention(torch), "torch.attention") | _chosen(absences, torch),
         "mkldnn": read(_mkldnn(torch), "torch.mkldnn"),
         "mkl_cbwr": absences.read("torch.mkl_cbwr", lambda: mkl_cbwr(torch)),
         "onednn_isa": isa,
@@ -169,6 +169,31 @@ def _attention(torch: Any) -> Readings:
         "cudnn": lambda: _called(cuda, "cudnn_sdp_enabled"),
         "math_reduced_precision": lambda: _called(cuda, "fp16_bf16_reduction_math_sdp_allowed"),
     }
+
+
+def _chosen(absences: Absences, torch: Any) -> dict[str, str]:
+    """The key `chosen`, which came later than the first documents and is left out where it cannot be told."""
+    kernel = absences.read("torch.attention.chosen", lambda: chosen_attention(torch))
+    return {} if kernel is None else {"chosen": kernel}
+
+
+def chosen_attention(torch: Any) -> str:
+    """The kernel that torch picks for the probe's attention, by a function of torch that is not public.
+
+    It is asked on CUDA only where this process has initialised it: asking would do so.
+
+    Raises:
+        Unavailable: this torch cannot be asked.
+    """
+    if not hasattr(torch, "_fused_sdp_choice"):
+        raise Unavailable("this torch has no _fused_sdp_choice")
+    device = "cuda" if torch.cuda.is_initialized() else "cpu"
+    heads = torch.zeros(2, 4, 140, 64, device=device, dtype=torch.float32)
+    number = torch._fused_sdp_choice(heads, heads, heads, attn_mask=None, dropout_p=0.0, is_causal=True)
+    names = {int(backend): name for name, backend in torch._C._SDPBackend.__members__.items()}
+    if number not in names:
+        raise Unavailable(f"torch answered with the unknown kernel {number}")
+    return str(names[number]).lower()
 
 
 def _mkldnn(torch: Any) -> Readings:

@@ -106,6 +106,18 @@ class StageError(Document):
     within: Annotated[bool, Meta(description="Whether the error is within the tolerance.")]
 
 
+class StageInvariance(Document):
+    """A stage held against the one that computes the same numbers in another way, on both sides."""
+
+    reference: Annotated[Name, Meta(description="The other stage.")]
+    base: Annotated[
+        Number | None, Meta(description="Largest absolute difference in the base, 0 where all are equal.")
+    ]
+    head: Annotated[
+        Number | None, Meta(description="Largest absolute difference in the head, 0 where all are equal.")
+    ]
+
+
 class StageComparison(Document):
     """One stage on both sides."""
 
@@ -135,6 +147,10 @@ class StageComparison(Document):
         StageError | None, Meta(description="Distance of the two sides; null where equal or unknown.")
     ]
     note: Annotated[str | None, Meta(description="What else must be said of this stage.")]
+    invariance: Annotated[
+        StageInvariance | None,
+        Meta(description="Whether it is what another way to compute the same numbers gives."),
+    ] = None
 
 
 class FieldChange(Document):

@@ -109,7 +109,13 @@ class Cell(Document, rename="kebab"):
         ),
     ] = []
     level: Annotated[Level, Meta(description="Level of agreement that this cell requires.")] = "bit"
-    mode: Annotated[Literal["default"], Meta(description="Mode of the probe.")] = "default"
+    mode: Annotated[
+        Literal["default", "strict", "both"],
+        Meta(
+            description="default: as users run; strict: every determinism switch on; both: the two one after the "
+            "other, each judged by itself."
+        ),
+    ] = "default"
     profile: Annotated[Literal["quick", "full"], Meta(description="Which stages of the probe run.")] = "full"
     seed: Annotated[int, Meta(description="Seed of the random stages.", ge=0, le=MAX_SEED)] = 0
     variables: Annotated[

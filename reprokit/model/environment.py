@@ -195,8 +195,11 @@ class MatmulSettings(Document, frozen=True):
     fp16_accumulation: Annotated[bool | None, Meta(description="Whether fp16 products accumulate in fp16.")]
 
 
-class Attention(Document, frozen=True):
-    """Which kernels scaled dot-product attention may choose."""
+class Attention(Document, frozen=True, omit_defaults=True):
+    """Which kernels scaled dot-product attention may choose, and the one that it chooses.
+
+    Keys with a default came later than the first baselines and are left out where nothing is known.
+    """
 
     flash: Annotated[bool | None, Meta(description="FlashAttention.")]
     memory_efficient: Annotated[bool | None, Meta(description="Memory-efficient attention.")]
@@ -205,6 +208,13 @@ class Attention(Document, frozen=True):
     math_reduced_precision: Annotated[
         bool | None, Meta(description="Whether the reference may reduce in fp16 or bf16.")
     ]
+    chosen: Annotated[
+        Text | None,
+        Meta(
+            description="Kernel that torch picks for the probe's attention in float32, such as `flash_attention`: "
+            "on CUDA where this process uses it, else on the CPU."
+        ),
+    ] = None
 
 
 class MkldnnSettings(Document, frozen=True):

@@ -255,8 +255,6 @@ def _slug(value: Any) -> str:
 def _violations(raw: Any) -> Iterator[Problem]:
     """What breaks the schema of a configuration, with words for those who write it."""
     for place, problem in reading.violations(raw, "config", _MOST_PROBLEMS):
-        if place[-1:] == ("mode",) and _at(raw, place) == "strict":
-            problem = "the mode strict is not there yet: the probe has only default"
         if problem.startswith("expected string, found ") and isinstance(_at(raw, place), (int, float)):
             problem += ": write it in quotes"
         if problem.startswith("expected only known keys"):

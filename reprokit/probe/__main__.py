@@ -1,7 +1,8 @@
 """`python -m reprokit.probe`: run the probe in this interpreter and write its fingerprint to standard output.
 
 A second, fresh process starts first and imports torch while this one does; it runs every stage once and reports
-hashes. The recording one runs every stage twice, and once more while other work keeps the other cores busy. Progress
+hashes. The recording one runs every stage twice, and once more while other work keeps the other cores busy. On a GPU a
+third one, under a profiler, reports the names of the kernels. Progress
 goes to standard error, one line a part. Exit code 3: this machine could not run the probe.
 """
 
@@ -16,7 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,6 +25,7 @@ from reprokit import launch, seeding
 from reprokit.model import canonical
 
 if TYPE_CHECKING:
+    from reprokit.probe.lfq.parts import Part
     from reprokit.probe.recorder import Recorder
 
 REPEATS, LOADED = 2, 1  # runs in the recording process: of its own, and under load
@@ -34,14 +36,23 @@ class CannotRun(Exception):
 
 
 def main() -> NoReturn:
-    """Run as the recording process or, with `--hashes`, as the fresh one."""
+    """Run as the recording process or, with `--hashes` or `--kernels`, as one of those beside it."""
     options = _parse()
     if options.mode == "strict":
         _with_variables(seeding.variables(options.seed))
     launch.end_with_parent()
     output = launch.claim_output()
     try:
-        document = _hashes(options) if options.hashes else _fingerprint(options)
+        work = (
+            _listed
+            if options.list
+            else _hashes
+            if options.hashes
+            else _kernels
+            if options.kernels
+            else _fingerprint
+        )
+        document = work(options)
         launch.hand_over(output, canonical.encode(document), options.output)
     except CannotRun as error:
         sys.exit(_fail(str(error)))
@@ -68,7 +79,15 @@ def _parse() -> argparse.Namespace:
         "--told", type=json.loads, metavar="JSON", help="image, commit and dirty, where known"
     )
     parser.add_argument("--output", metavar="FILE", help="write the document there, not to standard output")
+    parser.add_argument(
+        "--list", action="store_true", help="tell what there is to measure, and measure nothing"
+    )
     parser.add_argument("--hashes", action="store_true", help="run once and print hashes alone")
+    parser.add_argument(
+        "--kernels",
+        action="store_true",
+        help="run kernel.* under a profiler, print names of GPU kernels alone",
+    )
     return parser.parse_args()
 
 
@@ -90,6 +109,10 @@ def _fingerprint(options: argparse.Namespace) -> dict[str, Any]:
     finally:
         fresh.kill()
         fresh.wait()
+    if options.device == "cuda":
+        _say("kernel names")
+        recorder.add_kernels(_kernel_names(options))
+    cost = _mode_cost(device) if options.mode == "strict" else None
     stages = recorder.trace()
     document = environment | {
         "document": "fingerprint",
@@ -100,7 +123,7 @@ def _fingerprint(options: argparse.Namespace) -> dict[str, Any]:
         "stages": stages,
         "logit_hash": next(stage["sha256"] for stage in stages if stage["name"] == "logits"),
         "metrics": _metrics(recorder),
-        "run": _run(options.detail, started, time.perf_counter() - clock, seconds),
+        "run": _run(options.detail, started, time.perf_counter() - clock, seconds) | {"mode_cost": cost},
     }
     return canonical.sealed(document)
 
@@ -108,25 +131,42 @@ def _fingerprint(options: argparse.Namespace) -> dict[str, Any]:
 def _recorded(options: argparse.Namespace, device: Any) -> tuple[Recorder, dict[str, float]]:
     """Every part recorded and repeated, and the seconds that each one took."""
     from reprokit.probe import load, recorder
-    from reprokit.probe.lfq.parts import parts
 
     record = recorder.Recorder()
-    chosen = parts(device, options.profile, options.seed)
-    seconds = dict.fromkeys(chosen, 0.0)
-    _say(f"{len(chosen) + 3} steps")  # under load, environment, fresh process
-    for name, part in chosen.items():
-        _say(name)
-        with _timed(seconds, name):
-            record.run(part())
-            for _ in range(REPEATS - 1):
-                record.repeat(part())
-    _say("under load")
-    with load.busy(device):
+    with _parts(options, device, REPEATS + LOADED) as chosen:
+        seconds = dict.fromkeys(chosen, 0.0)
+        # under load, environment, fresh process and, on a GPU, kernel names
+        _say(f"{len(chosen) + (4 if options.device == 'cuda' else 3)} steps")
         for name, part in chosen.items():
+            _say(name)
             with _timed(seconds, name):
-                for _ in range(LOADED):
-                    record.repeat(part(), recorder.LOADED)
+                record.run(part())
+                for _ in range(REPEATS - 1):
+                    record.repeat(part())
+        _say("under load")
+        with load.busy(device):
+            for name, part in chosen.items():
+                with _timed(seconds, name):
+                    for _ in range(LOADED):
+                        record.repeat(part(), recorder.LOADED)
     return record, seconds
+
+
+@contextmanager
+def _parts(
+    options: argparse.Namespace, device: Any, turns: int, early: bool = True
+) -> Iterator[dict[str, Part]]:
+    """The parts that were asked for; `early`: the ranks of the collective one start now, beside everything else."""
+    from reprokit.probe.lfq import collective
+    from reprokit.probe.lfq.parts import parts
+
+    if options.profile == "quick":  # a launcher and two ranks cost more than all the rest
+        yield parts(device, options.profile, options.seed)
+        return
+    with closing(collective.Ranks(device, options.seed, options.mode, turns)) as ranks:
+        if early:
+            ranks.start()
+        yield parts(device, options.profile, options.seed, ranks)
 
 
 @contextmanager
@@ -137,10 +177,34 @@ def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
 
 
 def _fresh_process(options: argparse.Namespace) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(_again(options, "--hashes"), stdout=subprocess.PIPE)
+
+
+def _again(options: argparse.Namespace, only: str) -> list[str]:
+    """The command line of this probe once more, for hashes or names alone."""
     chosen = ("profile", "device", "mode", "seed")
     arguments = [word for name in chosen for word in (f"--{name}", str(getattr(options, name)))]
-    command = launch.command("reprokit.probe", *arguments, "--hashes")
-    return subprocess.Popen(command, stdout=subprocess.PIPE)
+    return launch.command("reprokit.probe", *arguments, only)
+
+
+def _kernel_names(options: argparse.Namespace) -> dict[str, list[str]]:
+    """What a process of its own, which ends with this one, sees of the GPU's kernels."""
+    done = subprocess.run(_again(options, "--kernels"), stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        raise CannotRun(f"the process for the names of kernels ended with exit code {done.returncode}")
+    found: dict[str, list[str]] = json.loads(done.stdout)
+    return found
+
+
+def _kernels(options: argparse.Namespace) -> dict[str, list[str]]:
+    """Names of the GPU kernels of each stage `kernel.*`; none on a CPU."""
+    device = _device(options)
+    if device.type != "cuda":
+        return {}
+    from reprokit.probe import kernel_names
+    from reprokit.probe.lfq.parts import parts
+
+    return kernel_names.names(parts(device, options.profile, options.seed)["kernel"]())
 
 
 def _collect(fresh: subprocess.Popen[bytes]) -> dict[str, str]:
@@ -153,10 +217,33 @@ def _collect(fresh: subprocess.Popen[bytes]) -> dict[str, str]:
 
 def _hashes(options: argparse.Namespace) -> dict[str, str]:
     device = _device(options)
-    from reprokit.probe.lfq.parts import parts
     from reprokit.probe.recorder import hashes
 
-    return hashes(stage for part in parts(device, options.profile, options.seed).values() for stage in part())
+    # its ranks start late, so that they do not need their memory while those of the recording process do
+    with _parts(options, device, turns=1, early=False) as chosen:
+        return hashes(stage for part in chosen.values() for stage in part())
+
+
+def _listed(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """What is known of every stage before it runs."""
+    device = _device(options)
+    from reprokit.probe.lfq.about import about
+
+    with _parts(options, device, turns=1, early=False) as chosen:
+        return [
+            {
+                "part": name,
+                "name": stage.name,
+                "kind": "invariant" if stage.invariant else "sensitive",
+                "operator": stage.operator,
+                "version": stage.version,
+                "control": None if stage.control is None else stage.control.change,
+                "races": stage.races,
+                "about": about(stage.name),
+            }
+            for name, part in chosen.items()
+            for stage in part()
+        ]
 
 
 def _device(options: argparse.Namespace) -> Any:
@@ -259,6 +346,13 @@ def _run(detail: str, started: datetime, seconds: float, parts: dict[str, float]
         "peak_memory_bytes": _peak_memory(),
         "other_variables": other_variables(detail),
     }
+
+
+def _mode_cost(device: Any) -> dict[str, float]:
+    """What mode strict costs, once everything is recorded and no other process of the probe is left."""
+    from reprokit.probe import mode_cost
+
+    return mode_cost.measured(device)
 
 
 def _peak_memory() -> int:

@@ -110,6 +110,12 @@ class Recorder:
         for name, known in self._hashes.items():
             known.append((FRESH, hashes.get(name, "no result")))
 
+    def add_kernels(self, names: dict[str, list[str]]) -> None:
+        """Take the names of the GPU kernels that a profiled process saw; a stage without any gets no such key."""
+        for name, kernels in names.items():
+            if kernels and name in self.records:
+                self.records[name]["kernels"] = kernels
+
     def trace(self) -> list[dict[str, Any]]:
         """The records in order, those whose repeats differ marked as unstable."""
         for name, known in self._hashes.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reprokit.model.comparison import Comparison, FieldChange, StageComparison
-from reprokit.report import wording
+from reprokit.report import invariance, wording
 from reprokit.report.escape import code, value_text
 from reprokit.report.escape import markdown as words
 
@@ -28,6 +28,7 @@ def markdown(
         *_environment(comparison),
         *_stages(comparison),
         *_metrics(comparison),
+        *_invariance(comparison),
         *_warnings(comparison),
         *_next(comparison, origin),
     ]
@@ -119,6 +120,19 @@ def _metrics(comparison: Comparison) -> Iterator[str]:
     ]
     yield "**Metrics**"
     yield _table(("metric", "base", "head", "band", "state"), rows)
+
+
+def _invariance(comparison: Comparison) -> Iterator[str]:
+    """What gives the same numbers in whichever way they are computed, folded."""
+    tables = [invariance.batch_table(comparison), invariance.pair_table(comparison)]
+    body = [
+        _table(head, [(code(row[0]), *(words(cell) for cell in row[1:])) for row in rows[:_MOST_FOLDED]])
+        for head, rows in tables
+        if rows
+    ]
+    if body:
+        title = "Invariance: = where a sample gives the same beside others, else the largest difference"
+        yield from _folded(title, "\n\n".join(body))
 
 
 def _warnings(comparison: Comparison) -> Iterator[str]:

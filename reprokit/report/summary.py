@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from reprokit.model.comparison import Comparison
 from reprokit.model.config import Cell
 from reprokit.model.fingerprint import Fingerprint
-from reprokit.report import wording
+from reprokit.report import modes, wording
 from reprokit.report.escape import code
 from reprokit.report.escape import markdown as words
 from reprokit.report.markdown import markdown
@@ -24,7 +25,13 @@ FAILURES = {
 }
 
 
-def judged(
+def judged(cell: str, sections: Mapping[str, str], meaning: str | None = None) -> str:
+    """The summary of a cell that was measured: the section of each mode, and what two of them mean together."""
+    (body,) = sections.values() if len(sections) == 1 else [modes.markdown(sections, meaning)]
+    return f"{_title(cell)}\n\n{body}"
+
+
+def section(
     cell: Cell,
     fingerprint: Fingerprint,
     comparison: Comparison,
@@ -32,24 +39,36 @@ def judged(
     warnings: Sequence[str],
     neutral: bool,
 ) -> str:
-    """The summary of a cell that was measured; `neutral`: a drift that passes."""
-    blocks = [_title(cell.name), _measured(cell, fingerprint)]
+    """What the summary says of one mode; `neutral`: a drift that passes."""
+    blocks = [_measured(cell, fingerprint)]
     if neutral:
         blocks.append(f"> {NEUTRAL}")
     blocks += [f"- ⚠ {words(warning, _REASON_WIDTH)}" for warning in warnings]
     return "\n\n".join([*blocks, markdown(comparison, origin)])
 
 
-def failed(cell: str, verdict: str, message: str, log: Sequence[str]) -> str:
-    """The summary of a cell that was not measured; `verdict` is a key of `FAILURES`, `log` the last lines."""
+def failed(
+    cell: str,
+    verdict: str,
+    message: str,
+    log: Sequence[str],
+    sections: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """The summary of a cell that was not measured; `verdict` is a key of `FAILURES`, `log` the last lines.
+
+    `sections` are those of the modes that were judged before it failed.
+    """
+    why = f"only mode {next(iter(sections))} was judged" if len(sections) == 1 else FAILURES[verdict]
     blocks = [
         _title(cell),
-        f"### ! {verdict}: {FAILURES[verdict]}",
+        f"### ! {verdict}: {why}",
         "\n".join(f"> {words(line, _MESSAGE_WIDTH)}" for line in message.splitlines()),
     ]
     if log:
         lines = "\n".join(f"<code>{words(line, 300)}</code><br>" for line in log)
         blocks.append(f"<details><summary>The last lines</summary>\n\n{lines}\n\n</details>")
+    if sections:
+        blocks.append(modes.markdown(sections, None).rstrip())
     return "\n\n".join(blocks) + "\n"
 
 

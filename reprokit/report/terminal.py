@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reprokit.model.comparison import Comparison
-from reprokit.report import wording
+from reprokit.report import invariance, wording
 from reprokit.report.escape import plain, value_text
 from reprokit.report.table import table
 
@@ -31,6 +31,7 @@ def text(
         ("Environment", list(_environment(comparison))),
         ("Stages", list(_stages(comparison))),
         ("Metrics", list(_metrics(comparison))),
+        ("Invariance (= or the largest difference)", list(_invariance(comparison))),
         ("Warnings", [f"  ! {plain(warning, _REASON_WIDTH)}" for warning in comparison.warnings]),
         ("Next", list(_next(comparison, origin))),
     ):
@@ -94,6 +95,11 @@ def _stages(comparison: Comparison) -> Iterator[str]:
     yield from _table(("stage", "operator", "relative error", "allowed", ""), rows)
     if more:
         yield f"  +{more} more"
+
+
+def _invariance(comparison: Comparison) -> Iterator[str]:
+    head, rows = invariance.batch_table(comparison)
+    return (f"  {line}" for line in table(head, [tuple(plain(cell, 40) for cell in row) for row in rows]))
 
 
 def _metrics(comparison: Comparison) -> Iterator[str]:

@@ -198,12 +198,13 @@ def _measure(origin: Origin, seed: Any = None) -> tuple[str, list[str]]:
     """Where the commands write that measure as before, and these commands; with another seed where one is given."""
     if origin.command:
         folder = "again" if Path(origin.head).parent.name != "again" else "once-more"
-        return f"{folder}/fingerprint.json", [f"{origin.command} --output {folder}"]
+        return f"{folder}/{Path(origin.head).name}", [f"{origin.command} --output {folder}"]
     output = "again.json" if Path(origin.head).name != "again.json" else "once-more.json"
     command, like = f"reprokit probe -o {output}", origin.measured
     if like is not None:
         command += f" --profile {like.probe.profile}" if like.probe.profile != "full" else ""
         command += f" --device {like.probe.device}" if like.probe.device != "cpu" else ""
+        command += f" --mode {like.probe.mode}" if like.probe.mode != "default" else ""
         seed = like.seeds.base or None if seed is None else seed
     return output, [command if seed is None else f"{command} --seed {seed}"]
 

@@ -14,7 +14,10 @@ import math
 import torch
 
 SLACK = 4.0  # of each bound: second-order terms and functions that are not correctly rounded
+FLOAT32 = 2.0**-24  # unit roundoff of float32, in which sums are accumulated
 TF32 = 2.0**-11  # unit roundoff of the 10 bits that TF32 keeps of a float32 input
+# Hopper's FP8 units keep about 14 bits of a sum and cut off the rest: DeepSeek-V3 technical report (2024), 3.3.2
+FP8_SUM = 2.0**-13
 
 
 def roundoff(dtype: torch.dtype) -> float:
@@ -23,29 +26,67 @@ def roundoff(dtype: torch.dtype) -> float:
 
 
 def ratio(result: torch.Tensor, reference: torch.Tensor, bound: torch.Tensor) -> float:
-    """Largest |result − reference| / bound over the elements; the rounding to the result's dtype is allowed for."""
-    result, reference, bound = result.double().cpu(), reference.double().cpu(), bound.double().cpu()
-    allowed = bound + torch.finfo(torch.float32).tiny
-    quotient = (result - reference).abs() / allowed
+    """Largest |result − reference| / bound over the elements, computed where the reference is."""
+    error = (result.to(reference.device).double() - reference).abs()
+    quotient = error / (bound + torch.finfo(torch.float32).tiny)
     return math.inf if quotient.isnan().any() else float(quotient.max())
 
 
-def product(result: torch.Tensor, a: torch.Tensor, b: torch.Tensor, inputs: float = 0.0) -> float:
-    """Matrix product (m, k) by (k, n), accumulated in float32 or better; `inputs`: roundoff of its inputs."""
-    a, b = a.double().cpu(), b.double().cpu()
-    reference = a @ b
-    bound = (a.shape[-1] * roundoff(torch.float32) + 2 * inputs) * (a.abs() @ b.abs())
+def product(
+    result: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    inputs: float = 0.0,
+    *,
+    bias: torch.Tensor | None = None,
+    partials: float = 0.0,
+    accumulator: float = FLOAT32,
+    on: str | torch.device = "cpu",
+) -> float:
+    """Matrix product (…, m, k) by (…, k, n), plus `bias`, one more term of the sum.
+
+    Roundoffs: `inputs` of what is made of the inputs, `accumulator` of each addition, `partials` of sums over a part
+    of K that are stored between. `on` is where the reference is computed.
+    """
+    a, b = a.to(on).double(), b.to(on).double()
+    reference, magnitude, terms = a @ b, a.abs() @ b.abs(), a.shape[-1]
+    if bias is not None:
+        extra = bias.to(on).double()
+        reference, magnitude, terms = reference + extra, magnitude + extra.abs(), terms + 1
+    bound = (terms * accumulator + 2 * inputs + partials) * magnitude
     return ratio(result, reference, SLACK * (bound + roundoff(result.dtype) * reference.abs()))
 
 
-def convolution(result: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, inputs: float = 0.0) -> float:
-    """2-D convolution (n, c, h, w) with (o, c, kh, kw) without padding; `inputs`: roundoff of its inputs."""
+def convolution(
+    result: torch.Tensor,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    inputs: float = 0.0,
+    bias: torch.Tensor | None = None,
+    stride: int = 1,
+    padding: int = 0,
+) -> float:
+    """Convolution (n, c, [h,] w) with (o, c, [kh,] kw), one inner product of c·kh·kw terms for each result."""
     x, weight = x.double().cpu(), weight.double().cpu()
-    reference = torch.nn.functional.conv2d(x, weight)
+    offset = None if bias is None else bias.double().cpu()
+    convolve = torch.nn.functional.conv1d if x.dim() == 3 else torch.nn.functional.conv2d
+    reference = convolve(x, weight, offset, stride, padding)
+    magnitude = convolve(x.abs(), weight.abs(), None if offset is None else offset.abs(), stride, padding)
     # Winograd and FFT kernels are less accurate than the inner product by a modest factor
-    relative = 4 * weight[0].numel() * roundoff(torch.float32) + 2 * inputs
-    bound = relative * torch.nn.functional.conv2d(x.abs(), weight.abs())
-    return ratio(result, reference, SLACK * (bound + roundoff(result.dtype) * reference.abs()))
+    relative = 4 * (weight[0].numel() + (bias is not None)) * FLOAT32 + 2 * inputs
+    return ratio(result, reference, SLACK * (relative * magnitude + roundoff(result.dtype) * reference.abs()))
+
+
+def weight_gradient(
+    result: torch.Tensor, x: torch.Tensor, gradient: torch.Tensor, inputs: float = 0.0
+) -> float:
+    """Gradient (o, c, kh, kw) of a convolution by its weight: inner products over batch and places of the result."""
+    x, gradient = x.double().cpu(), gradient.double().cpu()
+    shape = tuple(result.shape)
+    reference = torch.nn.grad.conv2d_weight(x, shape, gradient)
+    magnitude = torch.nn.grad.conv2d_weight(x.abs(), shape, gradient.abs())
+    relative = 4 * gradient[:, 0].numel() * FLOAT32 + 2 * inputs
+    return ratio(result, reference, SLACK * (relative * magnitude + roundoff(result.dtype) * reference.abs()))
 
 
 def total(result: torch.Tensor, x: torch.Tensor, dim: int) -> float:
@@ -64,7 +105,7 @@ def running_total(result: torch.Tensor, x: torch.Tensor) -> float:
 
 def softmax(result: torch.Tensor, x: torch.Tensor) -> float:
     """Softmax along the last dimension (n): the rounding of x − max is carried by the exponential."""
-    u, x = roundoff(torch.float32), x.double().cpu()
+    u, x = FLOAT32, x.double().cpu()
     reference = torch.softmax(x, -1)
     relative = x.shape[-1] * u + (x - x.amax(-1, keepdim=True)).abs() * u + roundoff(result.dtype)
     return ratio(result, reference, SLACK * relative * reference)
@@ -85,7 +126,7 @@ def norm(result: torch.Tensor, x: torch.Tensor, centred: bool) -> float:
     mean = x.mean(-1, keepdim=True) if centred else torch.zeros_like(x[..., :1])
     scale = ((x - mean).square().mean(-1, keepdim=True) + eps).rsqrt()
     reference = (x - mean) * scale
-    terms = x.shape[-1] * roundoff(torch.float32)
+    terms = x.shape[-1] * FLOAT32
     bound = terms * (x.abs().mean(-1, keepdim=True) * scale + reference.abs())
     return ratio(result, reference, SLACK * (bound + roundoff(result.dtype) * reference.abs()))
 
@@ -95,10 +136,12 @@ def attention(
 ) -> float:
     """Causal attention (b, h, t, d): errors of the scores pass through the exponential into the weights.
 
+    Where `k` and `v` have fewer heads than `q`, each serves as many of its heads in a row (Ainslie and others 2023).
     `inputs`: roundoff of the inputs of its two products.
     """
-    u, u_out = roundoff(torch.float32), roundoff(result.dtype)
+    u, u_out = FLOAT32, roundoff(result.dtype)
     q, k, v = (part.double().cpu() for part in (q, k, v))
+    k, v = (part.repeat_interleave(q.shape[1] // part.shape[1], dim=1) for part in (k, v))
     length, d = q.shape[-2], q.shape[-1]
     mask = torch.ones(length, length, dtype=torch.bool).tril()
     scores = (q @ k.transpose(-1, -2) / math.sqrt(d)).masked_fill(~mask, -math.inf)
@@ -112,11 +155,8 @@ def attention(
 
 def elementwise(result: torch.Tensor, reference: torch.Tensor, scale: torch.Tensor) -> float:
     """An elementwise function with an error of a few roundoffs of `scale`, the condition of its evaluation."""
-    return ratio(
-        result,
-        reference,
-        SLACK * roundoff(result.dtype) * (scale.double().cpu().abs() + reference.cpu().abs()),
-    )
+    scale, reference = scale.double().cpu(), reference.double().cpu()
+    return ratio(result, reference, SLACK * roundoff(result.dtype) * (scale.abs() + reference.abs()))
 
 
 def scattered(result: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> float:

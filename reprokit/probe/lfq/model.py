@@ -1,7 +1,8 @@
 """A small causal transformer (pre-norm, learned positions, GELU), written to be read beside the paper.
 
-Weights are low-bit and dequantised on use; activations are float32, or quantised to E4M3 before every matrix
-product. The residual stream and the head stay in float32. B is the batch, T the length, D the width, H the heads.
+Weights are low-bit and dequantised on use; activations have the dtype of the weights, or are quantised to E4M3
+before every matrix product, the residual stream and the head excepted. B is the batch, T the length, D the width,
+H the heads, S the length with what a cache holds.
 """
 
 from __future__ import annotations
@@ -69,43 +70,96 @@ def _through_codes(weight: torch.Tensor, form: Format) -> torch.Tensor:
     return quantiser.dequantise(codes, low_bit.scales, form)
 
 
+class Cache:
+    """Keys and values (B, H, S, d) of the tokens so far, by layer."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    @property
+    def length(self) -> int:
+        """Tokens so far."""
+        return next((k.shape[-2] for k, _ in self._kept.values()), 0)
+
+    def extended(self, layer: str, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of a layer with those of further tokens (B, H, T, d) behind them."""
+        if layer in self._kept:
+            k, v = (torch.cat(pair, -2) for pair in zip(self._kept[layer], (k, v), strict=True))
+        self._kept[layer] = k, v
+        return k, v
+
+
+def untraced(name: str, operator: str, result: torch.Tensor, sources: tuple[str, ...]) -> None:
+    """A trace that keeps nothing."""
+
+
 class Transformer:
-    """The forward pass. `activation` is the format of quantised activations or None for float32.
+    """The forward pass. `activation` is the format of quantised activations or None: they are not quantised.
 
     `reverse` runs every reduction over the width in reversed order: the same mathematics with other rounding,
     which is how a stage proves that it can move.
     """
 
     def __init__(
-        self, config: Config, weights: Weights, trace: Trace, activation: Format | None, reverse: bool = False
+        self,
+        config: Config,
+        weights: Weights,
+        trace: Trace = untraced,
+        activation: Format | None = None,
+        reverse: bool = False,
     ) -> None:
         self.config, self.weights, self.trace = config, weights, trace
         self.activation, self.reverse = activation, reverse
 
-    def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
-        """float32 logits (B, T, vocabulary) of int64 tokens (B, T)."""
+    def __call__(
+        self, tokens: torch.Tensor, present: torch.Tensor | None = None, cache: Cache | None = None
+    ) -> torch.Tensor:
+        """Logits (B, T, vocabulary) of int64 tokens (B, T), which follow those of `cache` and are added to it.
+
+        `present`, bool (B, S), tells real tokens from padding: positions count the real ones, and nothing but
+        padding attends to padding.
+        """
         w = self.weights
-        x = w["embedding"][tokens] + w["position"][: tokens.shape[1]]  # (B, T, D)
+        past = 0 if cache is None else cache.length
+        if present is None:
+            positions = torch.arange(past, past + tokens.shape[1], device=tokens.device)  # (T,)
+        else:
+            positions = (present.long().cumsum(-1) - 1).clamp(min=0)[:, past:]  # (B, T)
+        x = w["embedding"][tokens] + w["position"][positions]  # (B, T, D)
         self.trace("embedding", "gather", x, ("data.tokens",))
         residual = "embedding"
         for i in range(self.config.layers):
-            x, residual = self.attention_block(x, f"layer{i}", residual)
+            x, residual = self.attention_block(x, f"layer{i}", residual, present, cache)
             x, residual = self.mlp_block(x, f"layer{i}", residual)
         x = self.norm(x, "final_norm", residual)
         logits = _matmul(x, w["head"], self.reverse)  # (B, T, vocabulary)
         self.trace("logits", "gemm", logits, ("final_norm",))
         return logits
 
-    def attention_block(self, x: torch.Tensor, layer: str, residual: str) -> tuple[torch.Tensor, str]:
+    def attention_block(
+        self,
+        x: torch.Tensor,
+        layer: str,
+        residual: str,
+        present: torch.Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> tuple[torch.Tensor, str]:
         """x + attention(norm(x)), x (B, T, D), and the name of its last step."""
         normed = self.norm(x, f"{layer}.attention_norm", residual)
         qkv = self.linear(normed, f"{layer}.qkv", f"{layer}.attention_norm")  # (B, T, 3 D)
-        q, k, v = (part.unflatten(-1, (self.config.heads, -1)).transpose(1, 2) for part in qkv.chunk(3, -1))
-        mixed = attention(q, k, v, self.reverse)  # (B, H, T, D / H)
+        q, k, v = self.heads(qkv)
+        if cache is not None:
+            k, v = cache.extended(layer, k, v)  # (B, H, S, D / H)
+        mixed = attention(q, k, v, self.reverse, present)  # (B, H, T, D / H)
         mixed = mixed.transpose(1, 2).flatten(-2)  # (B, T, D)
         self.trace(f"{layer}.attention", "attention", mixed, (f"{layer}.qkv",))
         x = x + self.linear(mixed, f"{layer}.attention_out", f"{layer}.attention")
         return x, f"{layer}.attention_out"
+
+    def heads(self, qkv: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries, keys and values, (B, H, T, D / H) each, of (B, T, 3 D)."""
+        q, k, v = (part.unflatten(-1, (self.config.heads, -1)).transpose(1, 2) for part in qkv.chunk(3, -1))
+        return q, k, v
 
     def mlp_block(self, x: torch.Tensor, layer: str, residual: str) -> tuple[torch.Tensor, str]:
         """x + mlp(norm(x)), x (B, T, D), and the name of its last step."""
@@ -133,12 +187,26 @@ class Transformer:
         return y
 
 
-def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, reverse: bool = False) -> torch.Tensor:
-    """softmax(q kᵀ / √d + causal mask) v for q, k, v (B, H, T, d) (Vaswani et al. 2017)."""
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    reverse: bool = False,
+    present: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """softmax(q kᵀ / √d + causal mask) v for q (B, H, T, d), k and v (B, H, S, d) (Vaswani et al. 2017).
+
+    The queries are the last T of S tokens; `present` (B, S) tells the real ones, and padding sees itself.
+    """
     if reverse:
         q, k = q.flip(-1), k.flip(-1)
-    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])  # (B, H, T, T)
-    scores = scores.masked_fill(~causal_mask(q.shape[-2], q.device), -torch.inf)
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])  # (B, H, T, S)
+    past = k.shape[-2] - q.shape[-2]
+    mask = causal_mask(k.shape[-2], q.device)[past:]  # (T, S)
+    if present is not None:
+        itself = torch.eye(k.shape[-2], dtype=torch.bool, device=q.device)[past:]
+        mask = mask & present[:, None, None, :] | itself  # (B, 1, T, S)
+    scores = scores.masked_fill(~mask, -torch.inf)
     return torch.softmax(scores, dim=-1) @ v
 
 

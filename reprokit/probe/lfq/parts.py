@@ -3,31 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 
 import torch
 
 from reprokit.probe import generators
-from reprokit.probe.lfq import data, invariants, kernels, metrics, model, quantize, rng, transformer, weights
+from reprokit.probe.lfq import (
+    batch,
+    collective,
+    data,
+    invariants,
+    kernels,
+    metrics,
+    model,
+    quantize,
+    rng,
+    sampling,
+    training,
+    transformer,
+    weights,
+)
 from reprokit.probe.recorder import Stage
 
 Part = Callable[[], Iterator[Stage]]
 
 
-def parts(device: torch.device, profile: str, seed: int) -> dict[str, Part]:
-    """Name and stages of each part; a part is called once for every repeat, so that each one computes anew."""
+def parts(
+    device: torch.device, profile: str, seed: int, ranks: collective.Ranks | None = None
+) -> dict[str, Part]:
+    """Name and stages of each part; a part is called once for every repeat, so that each one computes anew.
+
+    The part `collective` takes `ranks`, which compute one turn for each of its calls.
+    """
     _settle()
     config = model.Config()
     full = profile == "full"
     found: dict[str, Part] = {
         "invariant": lambda: invariants.invariant_stages(device),
-        "rng": lambda: rng.rng_stages(device, seed),
-        "data": data.data_stages,
-        "weights": lambda: weights.weight_stages(config),
-        "quantize": lambda: quantize.quantize_stages(device),
+        "rng": lambda: rng.rng_stages(device, seed, full),
+        "data": lambda: data.data_stages(full),
+        "weights": lambda: weights.weight_stages(config, full),
+        "quantize": lambda: quantize.quantize_stages(device, full),
         "layers": lambda: transformer.layer_stages(device, config),
         "kernel": lambda: kernels.kernel_stages(device, full),
-        "metrics": lambda: metrics.metric_stages(device, seed),
     }
+    if full:
+        found |= {
+            "batch": lambda: batch.batch_stages(device, config),
+            "sampling": lambda: sampling.sampling_stages(device, seed),
+            "training": lambda: training.training_stages(device, seed),
+        }
+    if ranks is not None:
+        turns = count()
+        found["collective"] = lambda: collective.collective_stages(ranks, next(turns))
+    found["metrics"] = lambda: metrics.metric_stages(device, seed)
     return {name: _accounted(name, part, device, seed) for name, part in found.items()}
 
 

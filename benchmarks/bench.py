@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = Path(__file__).with_name("results.json")
 PYTHON = sys.executable
 REPROKIT = str(Path(sys.executable).with_name("reprokit"))
+MOST_MEMORY = 1_500_000_000  # bytes
 NOTHING = (PYTHON, "-c", "pass")
 IMPORT_TORCH = (PYTHON, "-c", "import torch")
 COLLECT_ENV = (PYTHON, "-m", "torch.utils.collect_env")
@@ -169,6 +170,43 @@ def installing(folder: Path) -> tuple[bool, str]:
     return True, f"before it, the action installs itself in {took:.1f} s"
 
 
+def within_memory(folder: Path) -> tuple[bool, str]:
+    """Whether all processes of a full probe together stay within their memory, shared pages counted once."""
+    command = (REPROKIT, "probe", "--profile", "full", "-o", "full.json")
+    most = 0
+    with subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as probe:
+        while probe.poll() is None:
+            most = max(most, sum(map(proportional_bytes, descendants(probe.pid))))
+            time.sleep(0.02)
+    if probe.returncode:
+        raise Broken(f"`{' '.join(command)}` ended with exit code {probe.returncode}")
+    return (
+        most <= MOST_MEMORY,
+        f"{most / 1e9:.2f} GB in all its processes, {MOST_MEMORY / 1e9:g} GB are the goal",
+    )
+
+
+def descendants(root: int) -> list[int]:
+    """Ids of a process and of all that it started, which still run."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = [root]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found
+
+
+def proportional_bytes(process: int) -> int:
+    """Memory of a process, each shared page divided by those who share it (Pss, Linux)."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return 1024 * int(line.split()[1])
+    return 0
+
+
 def leaves(value: Any) -> Iterator[Any]:
     """Every value in a document that is not null."""
     if isinstance(value, dict):
@@ -240,9 +278,10 @@ BENCHMARKS = [
         (REPROKIT, "probe", "--profile", "full", "-o", "full.json"),
         IMPORT_TORCH,
         "× import torch",
-        goal=8,
+        goal=12,
         rounds=5,
         needs=("torch", "numpy"),
+        also=within_memory,
     ),
     Benchmark(
         "action",

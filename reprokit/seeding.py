@@ -16,7 +16,7 @@ from typing import Any
 
 MOST = 2**32  # seeds are below it: NumPy and PYTHONHASHSEED take 32 bits
 HASH_SEED, WORKSPACE = "PYTHONHASHSEED", "CUBLAS_WORKSPACE_CONFIG"
-# torch reads it when inductor is imported, which costs seconds and is left to whoever compiles
+# read when inductor is imported, which costs seconds and is left to whoever compiles
 _INDUCTOR = "TORCHINDUCTOR_DETERMINISTIC"
 _WORKSPACES = (":4096:8", ":16:8")  # those under which cuBLAS promises equal bits
 _PRECISIONS = ("cuda.matmul", "cudnn.conv", "cudnn.rnn", "mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn")
@@ -156,10 +156,7 @@ def _switch_on() -> list[str]:
     for name, value in _read(switches).items():
         _before.setdefault(name, value)
     _write(switches, {switch.name: switch.wanted for switch in switches})
-    if config := sys.modules.get("torch._inductor.config"):
-        config.deterministic = True  # type: ignore[attr-defined]
-    else:
-        os.environ[_INDUCTOR] = "1"
+    os.environ[_INDUCTOR] = "1"
     return [switch.name for switch in switches] + [_INDUCTOR]
 
 
@@ -196,7 +193,7 @@ def _switches() -> list[_Switch]:
 
     backends, cuda = torch.backends, torch.backends.cuda
     return [
-        # as `use_deterministic_algorithms(True)` does, which imports inductor
+        # what `use_deterministic_algorithms(True)` sets, which imports inductor
         _Switch(
             "deterministic_algorithms",
             torch.get_deterministic_debug_mode,
@@ -228,6 +225,9 @@ def _switches() -> list[_Switch]:
             False,
         ),
         *_attribute("mkldnn.deterministic", backends.mkldnn, "deterministic", True),
+        *_attribute(
+            "inductor.deterministic", sys.modules.get("torch._inductor.config"), "deterministic", True
+        ),
     ]
 
 

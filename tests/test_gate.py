@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -159,3 +160,55 @@ def test_a_baseline_of_another_cell_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cpu.json").write_bytes(canonical.encode(msgspec.to_builtins(made)))
     with pytest.raises(InvalidInput, match="/cell: expected cpu, found other"):
         gate.approved(tmp_path, "cpu")
+
+
+def judged(mode: Literal["default", "strict"], found: Comparison) -> gate.Judged:
+    measured = gate.Measured(mode.encode(), fingerprint(), [])
+    return gate.Judged(Cell(name="cpu", mode=mode), measured, found)
+
+
+def test_a_cell_with_both_modes_runs_them_one_after_the_other() -> None:
+    cell = Cell(name="cpu", mode="both", level="process", seed=3)
+    found = gate.by_mode(cell)
+    assert [one.mode for one in found] == ["default", "strict"]
+    assert {(one.name, one.level, one.seed) for one in found} == {("cpu", "process", 3)}
+    for mode in ("default", "strict"):
+        assert gate.by_mode(Cell(name="cpu", mode=mode)) == [Cell(name="cpu", mode=mode)]
+
+
+@pytest.mark.parametrize("mode", ["default", "strict"])
+def test_the_probe_is_told_the_mode(mode: Literal["default", "strict"]) -> None:
+    arguments = gate._job(Cell(name="cpu", mode=mode), "python", {}).arguments
+    assert arguments[arguments.index("--mode") + 1] == mode
+    assert arguments[arguments.index("--seed") + 1] == "0"
+
+
+HOLDS = compare(fingerprint(), fingerprint())
+DRIFTED = compare(fingerprint(), fingerprint(moved(KERNEL)))
+INVALID = compare(fingerprint(), fingerprint(probe__profile="quick"))
+MISSING = gate.judge(None, CELL, gate.Measured(b"", fingerprint(), []))
+
+
+@pytest.mark.parametrize(
+    ("default", "strict", "decides", "code"),
+    [
+        (HOLDS, HOLDS, "default", 0),
+        (HOLDS, DRIFTED, "strict", 1),
+        (MISSING, DRIFTED, "strict", 1),
+        (DRIFTED, MISSING, "default", 1),
+        (HOLDS, MISSING, "strict", 5),
+        (DRIFTED, INVALID, "strict", 2),
+        (DRIFTED, DRIFTED, "default", 1),
+    ],
+)
+def test_the_worse_mode_decides(default: Comparison, strict: Comparison, decides: str, code: int) -> None:
+    found = gate.worst(config("fail"), [judged("default", default), judged("strict", strict)])
+    assert found.cell.mode == decides
+    assert gate.exit_code(config("fail"), found.comparison) == code
+
+
+def test_a_drift_that_passes_is_worse_than_none_and_better_than_no_baseline() -> None:
+    passes = external()
+    for other, decides, code in ((HOLDS, "default", 0), (MISSING, "strict", 5), (DRIFTED, "strict", 1)):
+        found = gate.worst(config("neutral"), [judged("default", passes), judged("strict", other)])
+        assert (found.cell.mode, gate.exit_code(config("neutral"), found.comparison)) == (decides, code)

@@ -72,11 +72,8 @@ def _unlike_others(approved: Approved, measured: Fingerprint) -> Iterator[str]:
     ]
     for name, value, known in (
         ("seed", measured.seeds.base, {str(other.seeds.base) for other in others}),
-        (
-            "class of hardware",
-            hardware(measured),
-            {hardware(other) for other in others},
-        ),  # modes stand side by side
+        # without the mode: approvals of both stand side by side
+        ("class of hardware", hardware(measured), {hardware(other) for other in others}),
     ):
         if known and str(value) not in known:
             yield f"its {name} is {value}, that of all other approvals of this cell {', '.join(sorted(known))}"

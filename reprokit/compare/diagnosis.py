@@ -19,8 +19,6 @@ from reprokit.compare.stages import StageDiff
 from reprokit.model.comparison import Diagnosis, DiagnosisClass, FieldChange
 
 CausedByChange = Literal["yes", "no", "possible"]
-# Operators whose parallel forms add in the order in which threads arrive (torch.use_deterministic_algorithms).
-RACING = frozenset({"scatter"})
 _LONGEST = 80
 _MOST_NAMES = 5
 
@@ -174,15 +172,21 @@ def _nothing_moved(
 
 
 def _unstable(stages: list[StageDiff]) -> tuple[DiagnosisClass, CausedByChange, StageDiff | None, str]:
-    racing = all(stage.operator in RACING for stage in stages)
+    races = [_races(stage) for stage in stages]
+    racing = all(races)
     side = "head" if any(stage.head and stage.head.state == "unstable" for stage in stages) else "base"
     words = f"Repeated runs in one environment already differ in the {side}: "
     words += (
-        "an operator that adds in the order in which threads arrive."
+        f"torch documents {races[0]} as nondeterministic; the mode strict replaces or refuses it."
         if racing
         else "look for state, order, sampling or workers that no seed fixes before comparing machines."
     )
     return ("nondeterministic-kernel" if racing else "logic"), "possible", stages[0], words
+
+
+def _races(stage: StageDiff) -> str | None:
+    """The operator in a stage that torch documents as nondeterministic on the device it ran on."""
+    return next((side.races for side in (stage.head, stage.base) if side is not None and side.races), None)
 
 
 def _wrong(

@@ -34,6 +34,7 @@ _SET_BY_THE_MODE = (
     "torch.attention.*",
     "torch.mkldnn.deterministic",
     "torch.inductor.deterministic",
+    "python.hash_*",
     "variables.PYTHONHASHSEED",
     "variables.CUBLAS_WORKSPACE_CONFIG",
     "variables.TORCHINDUCTOR_DETERMINISTIC",

@@ -18,6 +18,7 @@ class Unavailable(Exception):
 
 
 WITHIN, LOADED, FRESH = "within one process", "under load", "in a fresh process"
+NO_RESULT = "no result"  # of a stage that had one before
 # how torch refuses an operator that has no deterministic form, where only such are allowed
 _REFUSED = "does not have a deterministic implementation"
 
@@ -103,12 +104,12 @@ class Recorder:
         """Compute stages once more and keep their hashes."""
         for stage in stages:
             if stage.name in self._hashes:
-                self._hashes[stage.name].append((where, sha256(_computed(stage))))
+                self._hashes[stage.name].append((where, _hash_or_none(stage) or NO_RESULT))
 
     def add_fresh(self, hashes: dict[str, str]) -> None:
         """Take the hashes that a fresh process gave: a stage that it lacks counts as another result."""
         for name, known in self._hashes.items():
-            known.append((FRESH, hashes.get(name, "no result")))
+            known.append((FRESH, hashes.get(name, NO_RESULT)))
 
     def add_kernels(self, names: dict[str, list[str]]) -> None:
         """Take the names of the GPU kernels that a profiled process saw; a stage without any gets no such key."""
@@ -130,13 +131,16 @@ class Recorder:
 
 def hashes(stages: Iterable[Stage]) -> dict[str, str]:
     """Name and hash of each stage that this machine can run: what a fresh process reports."""
-    result = {}
-    for stage in stages:
-        try:
-            result[stage.name] = sha256(_computed(stage))
-        except Unavailable:
-            continue  # the recording process states the reason
-    return result
+    found = ((stage.name, _hash_or_none(stage)) for stage in stages)
+    return {name: result for name, result in found if result is not None}
+
+
+def _hash_or_none(stage: Stage) -> str | None:
+    """The hash of a stage; None where this machine cannot run it, the reason of which its record states."""
+    try:
+        return sha256(_computed(stage))
+    except Unavailable:
+        return None
 
 
 def _computed(stage: Stage) -> Array:

@@ -357,3 +357,103 @@ def test_an_image_cannot_fill_the_log(
         run.say("x" * length, shown.append)
     assert shown == ["x" * 90, "x" * 5, "… the rest of the log is left out"]
     assert (tmp_path / "out/probe.log").read_text().splitlines() == shown
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Repository, Step]:
+    """A repository whose cell ran once in both modes, without a baseline."""
+    pytest.importorskip("torch")
+    made = Repository(tmp_path_factory.mktemp("both"))
+    made.configure(cell(mode="both"))
+    return made, made.step()
+
+
+@pytest.mark.torch
+def test_both_modes_without_a_baseline_get_an_approving_command_each(both: tuple[Repository, Step]) -> None:
+    repository, step = both
+    assert step.code == 5, step.stderr
+    assert (step.outputs["verdict"], step.outputs["level"]) == ("no_baseline", "none")
+    folder = repository.runner / "reprokit/cpu"
+    assert {file.name for file in folder.iterdir()} == {
+        "fingerprint.json",
+        "comparison.json",
+        "fingerprint-strict.json",
+        "comparison-strict.json",
+        "report.md",
+        "probe.log",
+    }
+    assert step.outputs["fingerprint"] == str(folder / "fingerprint.json")
+    for file, mode in (("fingerprint.json", "default"), ("fingerprint-strict.json", "strict")):
+        assert json.loads((folder / file).read_text())["probe"]["mode"] == mode
+        assert len(re.findall(rf"^reprokit baseline approve \S+/{file} --cell cpu", step.summary, re.M)) == 1
+        assert f"\n## Mode {mode}\n\nMeasured on `" in step.summary
+        assert f"::error title=reprokit%3A cpu mode {mode} no baseline::" in step.stdout
+    log = (folder / "probe.log").read_text().splitlines()
+    assert [line for line in log if line.startswith("mode ")] == ["mode default", "mode strict"]
+
+
+@pytest.mark.torch
+def test_each_mode_is_judged_against_its_own_approval(both: tuple[Repository, Step], tmp_path: Path) -> None:
+    """The approval of default gets other numbers in one kernel: only default moved."""
+    from reprokit.compare.modes import ONLY_DEFAULT
+    from reprokit.model import canonical
+
+    measured = both[0].runner / "reprokit/cpu"
+    default = json.loads((measured / "fingerprint.json").read_text())
+    (kernel,) = (stage for stage in default["stages"] if stage["name"] == "kernel.softmax.fp32")
+    kernel["sha256"] = "sha256:" + "0" * 64
+    (tmp_path / "default.json").write_bytes(canonical.encode(canonical.sealed(default)))
+    repository = Repository(tmp_path)
+    repository.configure(cell(mode="both"))
+    repository.approve(str(tmp_path / "default.json"))
+    repository.approve(str(measured / "fingerprint-strict.json"))
+    step = repository.step()
+    assert step.code == 1, step.stderr
+    found = {
+        mode: json.loads((repository.runner / f"reprokit/cpu/comparison{suffix}.json").read_text())
+        for mode, suffix in (("default", ""), ("strict", "-strict"))
+    }
+    assert {mode: one["verdict"]["state"] for mode, one in found.items()} == {
+        "default": "drifted",
+        "strict": "holds",
+    }
+    assert [one["base"]["approval"] for one in found.values()] == [0, 1]
+    assert (step.outputs["verdict"], step.outputs["level"]) == (
+        "drifted",
+        found["default"]["verdict"]["level"],
+    )
+    assert step.outputs["logit-hash"] == default["logit_hash"]
+    assert step.outputs["fingerprint"].endswith("/fingerprint.json")
+    assert step.stdout.count(ONLY_DEFAULT) == 2  # at the end of the text, and in the annotation
+    assert step.summary.startswith("## reprokit: cell `cpu`\n\n**Only mode default moved: ")
+    assert "### ✗ drifted" in step.summary.partition("## Mode strict")[0]
+    assert "### ✓ holds" in step.summary.partition("## Mode strict")[2]
+    assert "cpu mode strict" not in step.stdout
+
+
+@pytest.mark.torch
+def test_a_strict_that_fails_is_told_and_default_is_kept(repository: Repository) -> None:
+    refusing = 'case "$*" in *"--mode strict"*) echo "no strict here" >&2; exit 9;; esac; exec "$@"'
+    repository.configure(cell(mode="both", exec=["sh", "-c", refusing, "sh"]))
+    step = repository.step()
+    assert (step.code, step.outputs["verdict"], step.outputs["level"]) == (3, "infrastructure", "none")
+    assert "### ! infrastructure: only mode default was judged" in step.summary
+    assert "no strict here" in step.summary
+    assert "\n## Mode default\n\nMeasured on `" in step.summary
+    folder = repository.runner / "reprokit/cpu"
+    assert (folder / "comparison.json").exists()
+    assert not (folder / "fingerprint-strict.json").exists()
+
+
+@pytest.mark.torch
+def test_strict_alone_has_the_plain_names(repository: Repository) -> None:
+    repository.configure(cell(mode="strict"))
+    step = repository.step()
+    assert step.code == 5, step.stderr
+    fingerprint = json.loads(Path(step.outputs["fingerprint"]).read_text())
+    assert fingerprint["probe"]["mode"] == "strict"
+    assert fingerprint["class_key"].endswith(", mode strict")
+    assert fingerprint["variables"]["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    assert step.outputs["fingerprint"].endswith("/fingerprint.json")
+    assert "## Mode" not in step.summary
+    assert not (repository.runner / "reprokit/cpu/fingerprint-strict.json").exists()

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from reprokit.cli.baseline import approve_in_file
 from reprokit.cli.compare import compare_command
+from reprokit.compare.modes import ONLY_DEFAULT
 from reprokit.errors import InvalidInput
 from reprokit.model import canonical
 from reprokit.model.comparison import Comparison
@@ -20,6 +21,7 @@ from reprokit.model.fingerprint import Fingerprint
 from reprokit.model.reading import read
 from tests.compare import builders
 from tests.compare.builders import changed, fingerprint, moved
+from tests.compare.test_modes import strict
 
 
 def written(path: Path, document: Fingerprint) -> str:
@@ -205,3 +207,75 @@ def test_another_workload_is_no_missing_approval(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert "the base's probe has name lfq, the head's mine" in done.stdout
     assert "baseline approve" not in done.stdout
+
+
+@pytest.fixture
+def modes(tmp_path: Path) -> tuple[Path, str, str]:
+    """A baseline with both modes of a machine, and a fingerprint of each."""
+    path = tmp_path / "baselines" / "cpu.json"
+    for one in (fingerprint(), strict()):
+        approve_in_file(path, one, "cpu")
+    return path, written(tmp_path / "now.json", fingerprint()), written(tmp_path / "strict.json", strict())
+
+
+def test_two_modes_are_held_against_one_baseline(modes: tuple[Path, str, str], tmp_path: Path) -> None:
+    baseline, default, other = modes
+    done = invoke(baseline, default, other)
+    assert done.exit_code == 0
+    assert done.stdout.startswith("Mode default: ✓ holds\n")
+    assert "\n\nMode strict: ✓ holds\n" in done.stdout
+    assert "moved" not in done.stdout
+    drifted = written(tmp_path / "moved.json", fingerprint(moved("kernel.gemm.fp32")))
+    done = invoke(baseline, drifted, other)
+    assert done.exit_code == 1
+    assert done.stdout.endswith(f"\nModes\n  {ONLY_DEFAULT}\n")
+    again = "reprokit probe -o again.json\n"
+    assert done.stdout.count(again) == 1
+    worse = written(tmp_path / "strict-moved.json", strict(moved("kernel.gemm.fp32")))
+    done = invoke(baseline, default, worse, "--format", "markdown")
+    assert done.exit_code == 1
+    assert done.stdout.startswith("**Only mode strict moved: ")
+    assert "\n## Mode strict\n\n### ✗ drifted" in done.stdout
+    assert "reprokit probe -o again.json --mode strict\n" in done.stdout
+
+
+def test_the_worse_of_two_modes_is_the_exit_code(tmp_path: Path, modes: tuple[Path, str, str]) -> None:
+    _, default, other = modes
+    path = tmp_path / "half" / "cpu.json"
+    approve_in_file(path, fingerprint(), "cpu")
+    assert invoke(path, default, other).exit_code == 5
+    drifted = written(tmp_path / "moved.json", fingerprint(moved("kernel.gemm.fp32")))
+    assert invoke(path, drifted, other).exit_code == 1
+    missing = invoke(tmp_path / "baselines" / "other.json", default, other)
+    assert missing.exit_code == 5
+    for head in (default, other):
+        assert f"reprokit baseline approve {head} --cell other --reason WHY" in missing.stdout
+
+
+def test_two_modes_as_json_are_a_list_of_two_comparisons(modes: tuple[Path, str, str]) -> None:
+    done = invoke(*modes, "--format", "json")
+    documents = json.loads(done.stdout)
+    assert canonical.encode(documents).decode() + "\n" == done.stdout
+    found = [msgspec.convert(document, Comparison) for document in documents]
+    assert [one.head.class_key.rpartition(" ")[2] for one in found] == ["default", "strict"]
+    assert [one.verdict.state for one in found] == ["holds", "holds"]
+
+
+def test_two_modes_in_a_file_get_one_line(modes: tuple[Path, str, str], tmp_path: Path) -> None:
+    target = tmp_path / "report.md"
+    done = invoke(*modes, "--format", "markdown", "-o", target)
+    assert done.output == f"mode default: ✓ holds, mode strict: ✓ holds (report in {target})\n"
+    refused = invoke(*modes, "-o", modes[2])
+    assert "is also read; the report would replace it" in str(refused.exception)
+
+
+def test_two_heads_that_are_no_pair_are_refused(modes: tuple[Path, str, str], base: str) -> None:
+    baseline, default, other = modes
+    for arguments, words in (
+        ((base, default, other), f"{base}: two fingerprints are held against a baseline"),
+        ((baseline, other, default), "the first must be of mode default and the second of mode strict"),
+        ((baseline, default, default), "found default and default"),
+    ):
+        error = invoke(*arguments).exception
+        assert isinstance(error, InvalidInput)
+        assert words in str(error)

@@ -171,3 +171,81 @@ def test_the_largest_seed_is_that_of_the_document():
 
     (seed,) = (option for option in probe_command.params if option.name == "seed")
     assert seed.type.max == MAX_SEED
+
+
+@pytest.fixture(scope="module")
+def both(run, tmp_path_factory):
+    """What `--mode both` printed, and its fingerprints of mode default and of mode strict."""
+    folder = tmp_path_factory.mktemp("both")
+    done = run("probe", "-o", folder / "now.json", "--profile", "quick", "--mode", "both")
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in folder.iterdir()} == {"now.default.json", "now.strict.json"}
+    return done.stderr, load(folder / "now.default.json"), load(folder / "now.strict.json")
+
+
+def test_both_modes_are_two_documents_each_of_its_own_class(both):
+    _, default, strict = both
+    assert default.class_key.endswith(", mode default")
+    assert strict.class_key == default.class_key.replace(", mode default", ", mode strict")
+    assert (default.probe.mode, strict.probe.mode) == ("default", "strict")
+
+
+def test_the_switches_are_on_in_strict_alone(both):
+    _, default, strict = both
+    for found, on in ((default, False), (strict, True)):
+        assert found.torch.deterministic_algorithms is on
+        assert found.torch.cudnn.deterministic is on
+        assert found.torch.cudnn.allow_tf32 is not on
+        assert found.torch.attention.flash is not on
+        assert found.torch.matmul.bf16_reduced_precision_reduction is not on
+        assert ("CUBLAS_WORKSPACE_CONFIG" in found.variables) is on
+    assert strict.variables["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    assert strict.variables["PYTHONHASHSEED"] == "0"
+    assert strict.torch.attention.math is True
+
+
+def test_the_two_modes_are_a_pair(both):
+    from reprokit.compare.modes import no_pair
+
+    assert no_pair(*both[1:]) is None
+
+
+def test_what_strict_costs_is_measured_there_alone_and_told(both):
+    told, default, strict = both
+    assert default.run.mode_cost is None
+    cost = strict.run.mode_cost
+    assert min(cost.default_seconds, cost.strict_seconds) > 0
+    (line,) = (line for line in told.splitlines() if "costs" in line)
+    ratio = cost.strict_seconds / cost.default_seconds
+    assert line == f"mode strict costs {ratio:.2f} × the time of default (kernels and one forward pass)"
+
+
+def test_two_strict_probes_give_one_digest(both, measure):
+    strict = load(measure("quick", "--mode", "strict"))
+    assert strict.digest == both[2].digest
+    assert strict.digest != both[1].digest
+
+
+def test_strict_numbers_are_no_less_stable(both):
+    _, default, strict = both
+    assert {stage.name for stage in strict.stages if stage.state == "unstable"} == set()
+    assert [stage.name for stage in strict.stages] == [stage.name for stage in default.stages]
+
+
+def test_where_strict_fails_the_document_of_default_stays(run, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\nif 'strict' in sys.orig_argv: os.write(2, b'no strict here\\n'); os._exit(9)\n"
+    )
+    command = ("probe", "-o", tmp_path / "now.json", "--profile", "quick", "--mode", "both")
+    done = run(*command, PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    assert done.returncode == 3
+    assert "no strict here" in done.stderr.splitlines()[-1]
+    assert load(tmp_path / "now.default.json").probe.mode == "default"
+    assert not (tmp_path / "now.strict.json").exists()
+
+
+def test_neither_mode_is_measured_where_one_cannot_be_written(run, tmp_path):
+    (tmp_path / "now.strict.json").mkdir()
+    done = run("probe", "-o", tmp_path / "now.json", "--mode", "both")
+    assert done.returncode == 2
+    assert done.stderr == f"reprokit: {tmp_path}/now.strict.json: is a folder; name a file\n"

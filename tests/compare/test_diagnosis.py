@@ -86,12 +86,21 @@ def test_a_missed_answer_is_code_where_the_code_differs_and_else_the_machine() -
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("kernel.scatter_add.fp32", "nondeterministic-kernel"), ("kernel.gemm.fp32", "logic")]
+    ("races", "kind"), [("torch.Tensor.scatter_add_", "nondeterministic-kernel"), (None, "logic")]
 )
-def test_unstable_comes_first(name: str, kind: str) -> None:
-    stages = changed_all({name: {"state": "unstable"}, "data.tokens": {"sha256": OTHER}})
+def test_unstable_comes_first(races: str | None, kind: str) -> None:
+    name = "kernel.scatter_add.fp32"
+    unstable = {"state": "unstable"} | ({"races": races} if races else {})
+    stages = changed_all({name: unstable, "data.tokens": {"sha256": OTHER}})
     found = diagnosis(stages, driver__version="580.1")
     assert (found.class_, found.first_stage) == (kind, name)
+    assert ("torch documents torch.Tensor.scatter_add_ as nondeterministic" in found.reason) == bool(races)
+
+
+def test_one_that_no_documentation_excuses_is_logic() -> None:
+    race = {"state": "unstable", "races": "torch.Tensor.scatter_add_"}
+    stages = changed_all({"kernel.gemm.fp32": {"state": "unstable"}, "kernel.scatter_add.fp32": race})
+    assert diagnosis(stages).class_ == "logic"
 
 
 def test_only_metrics_within_the_band_are_chance() -> None:

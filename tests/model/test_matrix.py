@@ -60,9 +60,13 @@ WRONG = {
         "level: bits",
         '/cells/0/level: expected "bit" or "conclusion" or "process", found "bits"; did you mean "bit"?',
     ),
-    "the mode strict": (
-        "mode: strict",
-        "line 4, column 5: /cells/0/mode: the mode strict is not there yet: the probe has only default",
+    "a mode": (
+        "mode: stric",
+        '/cells/0/mode: expected "both" or "default" or "strict", found "stric"; did you mean "strict"?',
+    ),
+    "a mode of an axis": (
+        "matrix:\n  mode: [default, strickt]",
+        'line 5, column 23: /cells/0/matrix/mode/1: expected "both" or "default" or "strict", found "strickt"',
     ),
     "a number for a word": (
         "python: 3.10",
@@ -477,3 +481,17 @@ def test_the_text_of_a_configuration_comes_back(path: Path) -> None:
     config = read(path, EVERYTHING)
     path.write_text(yaml.safe_dump(msgspec.to_builtins(config)))
     assert matrix.read_config(path, BUILTIN) == config
+
+
+@pytest.mark.parametrize("mode", ["default", "strict", "both"])
+def test_every_mode_can_be_written_at_a_cell(path: Path, mode: str) -> None:
+    (cell,) = matrix.expanded(read(path, cells(f"mode: {mode}")))
+    assert cell.mode == mode
+
+
+def test_the_mode_can_be_an_axis(path: Path) -> None:
+    found = matrix.expanded(read(path, cells("matrix: {mode: [default, strict]}")))
+    assert [(cell.name, cell.mode) for cell in found] == [
+        ("cpu.default", "default"),
+        ("cpu.strict", "strict"),
+    ]

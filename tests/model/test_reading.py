@@ -172,3 +172,14 @@ def test_a_newer_schema_version_is_told_apart(fingerprint_json):
         InvalidInput, match="/schema_version: expected 1, found 2: it was written by a newer reprokit"
     ):
         reading.decode(raw, Fingerprint, "x")
+
+
+def test_a_canonical_document_is_known_by_its_bytes_and_no_other_is() -> None:
+    plain = msgspec.to_builtins(builders.fingerprint())
+    written = canonical.encode(canonical.sealed(plain))
+    assert reading._sealed_as_written(written)
+    assert not reading._sealed_as_written(written.replace(b'"float32"', b'"float16"', 1))
+    # another spelling of the same content: the digest is right, and found so from the content
+    spaced = json.dumps(json.loads(written), indent=1).encode()
+    assert not reading._sealed_as_written(spaced)
+    assert reading.digest_problem(json.loads(spaced)) is None

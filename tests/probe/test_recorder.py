@@ -7,7 +7,16 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from reprokit.probe.hashing import sha256  # noqa: E402
-from reprokit.probe.recorder import Control, Recorder, Stage, StageFailed, Unavailable, hashes  # noqa: E402
+from reprokit.probe.recorder import (  # noqa: E402
+    LOADED,
+    Control,
+    Recorder,
+    Stage,
+    StageFailed,
+    Twin,
+    Unavailable,
+    hashes,
+)
 
 pytestmark = pytest.mark.torch
 ONE, TWO = torch.ones(3), torch.full((3,), 2.0)
@@ -57,6 +66,70 @@ def test_a_fresh_process_that_differs_makes_a_stage_unstable():
 
 def test_a_stage_that_the_fresh_process_lacks_is_unstable():
     assert record(Stage("a", "gemm", lambda: ONE), fresh={})["a"]["state"] == "unstable"
+
+
+def test_a_stage_that_a_repeat_cannot_run_is_unstable():
+    results = iter([ONE])
+
+    def once() -> torch.Tensor:
+        for result in results:
+            return result
+        raise Unavailable("no shared memory left")
+
+    stage = record(Stage("a", "gemm", once), fresh={"a": sha256(ONE)})["a"]
+    assert (stage["state"], stage["reason"]) == (
+        "unstable",
+        "2 different results in 4 runs, first within one process",
+    )
+
+
+def test_repeats_under_load_are_told_apart():
+    recorder, values = Recorder(), itertools.cycle([ONE, ONE, TWO])
+    stage = Stage("a", "gemm", lambda: next(values))
+    recorder.run([stage])
+    recorder.repeat([stage])
+    recorder.repeat([stage], LOADED)
+    assert recorder.trace()[0]["reason"] == "2 different results in 3 runs, first under load"
+
+
+def test_a_result_is_held_against_its_twin():
+    apart = torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 1.5]])
+    stages = record(
+        Stage("a", "gemm", lambda: ONE, twin=Twin("b", lambda: ONE)),
+        Stage("c", "gemm", lambda: apart, twin=Twin("b", lambda: ONE)),
+    )
+    assert stages["a"]["invariance"] == {"reference": "b", "equal": True, "largest": 0.0}
+    assert stages["c"]["invariance"] == {"reference": "b", "equal": False, "largest": 0.5}
+
+
+def test_what_a_control_draws_does_not_count_as_drawn():
+    from reprokit.probe import generators
+
+    generators.seed(0)
+    before = generators.states(torch.device("cpu"))
+    record(Stage("a", "rng", lambda: ONE, control=Control("a draw", lambda: torch.rand(3))))
+    assert torch.equal(generators.states(torch.device("cpu")), before)
+
+
+def test_what_has_no_deterministic_form_is_unavailable_where_only_such_may_run():
+    def refused() -> torch.Tensor:
+        raise RuntimeError("cumsum_cuda_kernel does not have a deterministic implementation, but you set …")
+
+    stage = record(Stage("a", "reduction", refused, races="torch.cumsum"))["a"]
+    assert (stage["state"], stage["reason"]) == (
+        "unavailable",
+        "torch has no deterministic form of torch.cumsum",
+    )
+    assert stage["races"] == "torch.cumsum"
+
+
+def test_of_a_known_answer_nothing_more_is_kept():
+    stages = record(
+        Stage("a", "gemm", lambda: ONE, invariant=True, answer=sha256(ONE)),
+        Stage("b", "gemm", lambda: ONE, invariant=True, answer=sha256(TWO)),
+    )
+    assert stages["a"]["sketch"] is None
+    assert stages["b"]["sketch"]["numel"] == 3
 
 
 def test_a_blind_stage_that_differs_is_unstable():

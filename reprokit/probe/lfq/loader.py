@@ -6,6 +6,7 @@ of its own, and each rank reads a share of its own.
 
 from __future__ import annotations
 
+import os
 import random
 import warnings
 from collections.abc import Iterator
@@ -85,7 +86,8 @@ def _available() -> Iterator[None]:
             warnings.simplefilter("ignore")  # of a fork beside threads, and of more workers than cores
             yield
     except (OSError, ImportError) as error:  # no process, or no semaphore for its queue
-        reason = getattr(error, "strerror", None) or type(error).__name__
+        number = getattr(error, "errno", None)
+        reason = os.strerror(number) if number else type(error).__name__
         raise Unavailable(f"no worker process can be started: {reason}") from error
     except RuntimeError as error:
         if not any(told in str(error) for told in LOST):

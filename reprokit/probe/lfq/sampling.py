@@ -79,13 +79,14 @@ def sampling_stages(device: torch.device, seed: int) -> Iterator[Stage]:
         ),
     )
     twins = weights["head"][::2].repeat_interleave(2, 0)
+    tied = {"greedy": greedy, "top_k": top_k}
     yield Stage(
         "sampling.ties.tokens",
         "sort",
-        lambda: decoded(seed, {"greedy": greedy}, twins).tokens[0],
+        lambda: decoded(seed, tied, twins).tokens,
         control=Control(
             "the second of each two equal tokens moved by one ulp",
-            lambda: decoded(seed, {"greedy": greedy}, _apart(twins)).tokens[0],
+            lambda: decoded(seed, tied, _apart(twins)).tokens,
         ),
     )
     yield Stage(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,5 +22,5 @@ def folder() -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="reprokit-") as path:
             yield Path(path)
     except OSError as error:
-        reason = error.strerror or "none is usable"  # never the path, which would name the machine
+        reason = os.strerror(error.errno or 0)  # the error's own text may hold paths, which name the machine
         raise Unavailable(f"no file can be kept in the folder for temporary ones: {reason}") from error

@@ -190,7 +190,7 @@ def validated(document: bytes, cell: Cell, told: dict[str, Any]) -> Fingerprint:
 
     where = "the probe's output"
     try:
-        fingerprint = decode(parse_json(document, where), Fingerprint, where)
+        fingerprint = decode(parse_json(document, where), Fingerprint, where, document)
     except InvalidInput as error:
         raise ProbeFailed(str(error)) from error
     for problem in contradictions(fingerprint):

@@ -44,8 +44,8 @@ def compare_command(
     environment, and whether the change under review can be the cause.
 
     With STRICT, HEAD and STRICT are one machine measured in mode default and in mode strict, as `reprokit probe
-    --mode both` does. Each is held against the baseline BASE by itself, the exit code is the worse one, and what is
-    said last is what it means that only one of them moved, or both.
+    --mode both` does. Each is held against the baseline BASE by itself, the exit code is the worse one, and the report
+    says what it means that only one of them moved, or both.
 
     \b
     Exit code: 0 holds, 1 drifted, 2 cannot be compared, 5 no baseline for this hardware.

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--output",
-    required=True,
     type=click.Path(path_type=Path, dir_okay=False),
     help="Where the fingerprint goes.",
 )
@@ -57,10 +56,22 @@ if TYPE_CHECKING:
     show_default=True,
     help="full also records UUIDs, addresses, paths, every package and variable: for private repositories.",
 )
-def probe_command(output: Path, profile: str, device: str, mode: str, seed: int, detail: str) -> None:
+@click.option("--list", "listing", is_flag=True, help="Measure nothing; print what there is to measure.")
+@click.option("--json", "as_json", is_flag=True, help="With --list: as JSON.")
+def probe_command(
+    output: Path | None,
+    profile: str,
+    device: str,
+    mode: str,
+    seed: int,
+    detail: str,
+    listing: bool,
+    as_json: bool,
+) -> None:
     """Measure this machine and write its fingerprint.
 
-    Every stage runs three times in one process and once in a fresh one. Two runs on an unchanged machine, at one
+    Every stage runs twice in one process, once more while other work keeps the machine busy, and once in a fresh
+    process. Two runs on an unchanged machine, at one
     commit, give the same digest. Needs torch and numpy in this interpreter; nothing leaves the machine.
 
     A number that differs in mode default and not in mode strict differs by what `reprokit.seed_everything(seed)` rules
@@ -71,10 +82,18 @@ def probe_command(output: Path, profile: str, device: str, mode: str, seed: int,
     reprokit probe -o quick.json --profile quick
     reprokit probe -o now.json --mode both      writes now.default.json and now.strict.json
     ATEN_CPU_CAPABILITY=avx2 reprokit probe -o other.json
+    reprokit probe --list                       each stage, and what can move it
     """
     from reprokit.errors import InvalidInput
     from reprokit.model import canonical
 
+    if listing:
+        _list(_run(["--list", "--profile", profile, "--device", device]), device, as_json)
+        return
+    if output is None:
+        raise click.UsageError("Missing option '-o' / '--output': where the fingerprint goes.")
+    if as_json:
+        raise click.UsageError("--json goes with --list: a fingerprint is JSON anyway.")
     files = _files(output, mode)
     for file in files.values():
         _check(file)
@@ -88,6 +107,21 @@ def probe_command(output: Path, profile: str, device: str, mode: str, seed: int,
             raise InvalidInput(f"{file}: cannot be written: {error.strerror}") from error
         for line in _summary(fingerprint, file):
             click.echo(line, err=True)
+
+
+def _list(told: bytes, device: str, as_json: bool) -> None:
+    """Print what the probe side tells of its stages, with the fields that can move each."""
+    import json
+
+    from reprokit.report.stages import Listed, text
+
+    stages = [Listed(**stage) for stage in json.loads(told)]
+    if as_json:
+        known = [{**vars(stage), "moved_by": stage.moved_by(device)} for stage in stages]
+        click.echo(json.dumps(known, ensure_ascii=False, indent=2))
+    else:
+        for line in text(stages, device):
+            click.echo(line)
 
 
 def _files(output: Path, mode: str) -> dict[str, Path]:
@@ -133,7 +167,7 @@ def _validated(data: bytes) -> Fingerprint:
 
     try:
         return reading.decode(
-            reading.parse_json(data, "the probe's output"), Fingerprint, "the probe's output"
+            reading.parse_json(data, "the probe's output"), Fingerprint, "the probe's output", data
         )
     except InvalidInput as error:
         raise ProbeFailed(str(error)) from error

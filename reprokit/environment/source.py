@@ -14,6 +14,7 @@ from reprokit.environment.absence import Absences, Unavailable
 
 _TIMEOUT_SECONDS = 10
 _MEASURING = ("probe", "environment")
+_SEEDING = "seeding.py"
 # One call tells the commit and the changes. No lock is taken and no hook of the repository is run.
 _STATUS = [
     "git", "-c", "core.fsmonitor=false", "--no-optional-locks",
@@ -44,9 +45,10 @@ def collect(absences: Absences, told: Mapping[str, Any] | None = None) -> dict[s
 
 
 def measuring_code() -> str:
-    """`sha256:…` over names and contents of the files of the probe and of its collectors."""
+    """`sha256:…` over names and contents of the files of the probe, of its collectors and of what seeds it."""
     package = Path(__file__).resolve().parent.parent
-    files = [
+    files = [package / _SEEDING]
+    files += [
         file for part in _MEASURING for file in (package / part).rglob("*") if file.suffix in (".py", ".gz")
     ]
     total = hashlib.sha256()

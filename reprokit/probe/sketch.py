@@ -53,14 +53,13 @@ def _as_float64(array: Array) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _hashes(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Bucket (int64 in [0, 64)) and sign (float64, ±1) of each of `count` positions."""
+    """Bucket (uint8 in [0, 64)) and sign (int8, ±1) of each of `count` positions."""
     if count & (count - 1):  # all counts share the table of the next power of two
         bucket, sign = _hashes(1 << count.bit_length())
         return bucket[:count], sign[:count]
     words = integers((count,), "sketch.hashes")
-    return (words & np.uint64(BUCKETS - 1)).astype(np.int64), 1.0 - 2.0 * (words >> np.uint64(63)).astype(
-        np.float64
-    )
+    sign = 1 - 2 * (words >> np.uint64(63)).astype(np.int8)
+    return (words & np.uint64(BUCKETS - 1)).astype(np.uint8), sign
 
 
 @lru_cache(maxsize=64)

@@ -6,9 +6,9 @@ against another one is a pair.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
-from reprokit.model.comparison import Comparison, StageComparison, StageInvariance
+from reprokit.model.comparison import Comparison, StageInvariance
 from reprokit.model.trace import Number
 from reprokit.report.wording import figure
 
@@ -18,30 +18,26 @@ Row = tuple[str, ...]
 
 def batch_table(comparison: Comparison) -> tuple[Row, list[Row]]:
     """Head and rows of operator × condition: `=` or the largest difference; no rows where nothing was measured."""
-    found = {name: stage for stage in _held(comparison) if (name := _batch(stage.name))}
+    found = {place: held for name, held in _held(comparison) if (place := _batch(name))}
     operators = list(dict.fromkeys((operator, dtype) for operator, _, dtype in found))
     conditions = list(dict.fromkeys(condition for _, condition, _ in found))
-    rows = []
+    rows: list[Row] = []
     for operator, dtype in operators:
         cells = (found.get((operator, condition, dtype)) for condition in conditions)
-        rows.append(
-            (f"{operator} {dtype}", *("" if stage is None else _cell(stage.invariance) for stage in cells))
-        )
+        rows.append((f"{operator} {dtype}", *("" if held is None else _cell(held) for held in cells)))
     return ("operator", *(condition.replace("_", " ") for condition in conditions)), rows
 
 
 def pair_table(comparison: Comparison) -> tuple[Row, list[Row]]:
     """Head and rows of every other stage that is held against another: `=` or the largest difference."""
-    rows = [
-        (stage.name, stage.invariance.reference, _cell(stage.invariance))
-        for stage in _held(comparison)
-        if stage.invariance is not None and not _batch(stage.name)
+    rows: list[Row] = [
+        (name, held.reference, _cell(held)) for name, held in _held(comparison) if not _batch(name)
     ]
     return ("stage", "held against", "largest difference"), rows
 
 
-def _held(comparison: Comparison) -> Sequence[StageComparison]:
-    return [stage for stage in comparison.stages if stage.invariance is not None]
+def _held(comparison: Comparison) -> Iterator[tuple[str, StageInvariance]]:
+    return ((stage.name, stage.invariance) for stage in comparison.stages if stage.invariance is not None)
 
 
 def _batch(name: str) -> tuple[str, str, str] | None:
@@ -50,11 +46,9 @@ def _batch(name: str) -> tuple[str, str, str] | None:
     return (parts[1], parts[2], parts[3]) if parts[0] == "batch" and len(parts) == 4 else None
 
 
-def _cell(invariance: StageInvariance | None) -> str:
+def _cell(held: StageInvariance) -> str:
     """The head's difference, and the base's where that is another."""
-    if invariance is None:
-        return ""
-    old, new = (_difference(value) for value in (invariance.base, invariance.head))
+    old, new = (_difference(value) for value in (held.base, held.head))
     return new if old in (new, "–") else f"{old} → {new}"
 
 

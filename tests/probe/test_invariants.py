@@ -11,6 +11,7 @@ import numpy as np  # noqa: E402
 from reprokit.probe import exact  # noqa: E402
 from reprokit.probe.lfq import invariants  # noqa: E402
 from reprokit.probe.lfq.answers import ANSWERS  # noqa: E402
+from reprokit.probe.lfq.sensitive import where_supported  # noqa: E402
 from reprokit.probe.recorder import Unavailable  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -151,13 +152,13 @@ def test_sorts(dtype, count):
 def test_what_a_device_lacks_is_unavailable(message):
     with (
         pytest.raises(Unavailable, match="torch has no matrix product of int32 on cuda"),
-        invariants._where_supported("matrix product of int32", torch.device("cuda")),
+        where_supported("matrix product of int32", torch.device("cuda")),
     ):
         raise RuntimeError(message)
 
 
 def test_what_is_broken_is_not_taken_for_lacking():
-    with pytest.raises(RuntimeError, match="out of memory"), invariants._where_supported("sum", CPU):
+    with pytest.raises(RuntimeError, match="out of memory"), where_supported("sum", CPU):
         raise RuntimeError("out of memory")
 
 

@@ -1,4 +1,4 @@
-"""What each stage is there to catch, by the beginning of its name: for `reprokit probe --list` and the documentation."""
+"""What each stage is there to catch, by the beginning of its name: for `reprokit probe --list` and its page."""
 
 from __future__ import annotations
 

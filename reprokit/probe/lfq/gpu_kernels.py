@@ -18,7 +18,7 @@ from reprokit.probe.hashing import Array
 from reprokit.probe.lfq import bounds
 from reprokit.probe.lfq.precision import tf32
 from reprokit.probe.lfq.products import held
-from reprokit.probe.lfq.sensitive import REVERSED, filled, on_cuda, sensitive, short
+from reprokit.probe.lfq.sensitive import REVERSED, filled, on_cuda, sensitive, short, where_supported
 from reprokit.probe.recorder import Stage, Twin, Unavailable
 
 # a K so long that libraries split it, and two sizes that fill a GPU
@@ -94,7 +94,8 @@ def scaled(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor
     if a.device.type == "cuda" and torch.cuda.get_device_capability(a.device) < (8, 9):
         raise Unavailable("no FP8 units on this architecture: they came with compute capability 8.9")
     one = torch.ones((), device=a.device)
-    return torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=dtype)
+    with where_supported("FP8 product", a.device):
+        return torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=dtype)
 
 
 def _reversed_fp8(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -185,7 +186,8 @@ def _replayed(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         torch.matmul(a, b)  # libraries set themselves up, which a capture does not allow
     torch.cuda.current_stream().wait_stream(aside)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # other threads may work on the GPU meanwhile, as they do while the probe runs under load
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         result = torch.matmul(a, b)
     result.zero_()
     graph.replay()

@@ -9,7 +9,6 @@ broken kernel, formula or machine, whatever the baseline.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import torch
 
@@ -19,6 +18,7 @@ from reprokit.probe.lfq import quantiser
 from reprokit.probe.lfq.answers import ANSWERS
 from reprokit.probe.lfq.formats import E2M1, FORMATS, Format
 from reprokit.probe.lfq.gpu_kernels import scaled
+from reprokit.probe.lfq.sensitive import where_supported
 from reprokit.probe.recorder import Stage, Unavailable
 
 GEMM_SHAPES = ((1, 1000, 64), (33, 257, 65), (256, 1024, 128))
@@ -29,8 +29,6 @@ SPLIT_SHAPE = (64, 8192, 16)  # so long a K that libraries split it
 SMALL = {torch.bfloat16: 3, torch.float16: 9}
 INTEGERS = {torch.int8: 3, torch.uint8: 3, torch.int16: 33, torch.int32: 2048, torch.int64: 1 << 20}
 SPARSE = (torch.bfloat16, torch.float16, torch.int8, torch.uint8, torch.int16)
-# how torch and cuBLAS say that a device has no such operator
-_MISSING = ("not implemented", "Could not run", "only supported", "not supported", "NOT_SUPPORTED")
 
 
 def known(name: str, operator: str, compute: Callable[[], Array], inputs: tuple[str, ...] = ()) -> Stage:
@@ -80,18 +78,8 @@ def _integer_product(
     b = exact.below(limit - least, (k, n), f"invariant.gemm.b.{limit}") + least
     if dtype in SPARSE:
         b = b * (torch.arange(k) % (k // 31 + 1) == 0).long().unsqueeze(-1)
-    with _where_supported(f"matrix product of {_named(dtype)}", device):
+    with where_supported(f"matrix product of {_named(dtype)}", device):
         return a.to(device, dtype) @ b.to(device, dtype)
-
-
-@contextmanager
-def _where_supported(operator: str, device: torch.device) -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:
-        if not any(words in str(error) for words in _MISSING):
-            raise
-        raise Unavailable(f"torch has no {operator} on {device.type}") from error
 
 
 def _integer_products(device: torch.device, full: bool) -> Iterator[Stage]:
@@ -124,7 +112,7 @@ def _complex_product(m: int, k: int, n: int, device: torch.device) -> torch.Tens
         ).to(device)
         for shape, name in (((m, k), "a"), ((k, n), "b"))
     )
-    with _where_supported("matrix product of complex64", device):
+    with where_supported("matrix product of complex64", device):
         return torch.view_as_real(a @ b)
 
 
@@ -138,7 +126,7 @@ def _int8_product(m: int, k: int, n: int, device: torch.device) -> torch.Tensor:
     b = (exact.below(128, (k, n), "invariant.int_mm.b") - 64).to(device, torch.int8)
     if not hasattr(torch, "_int_mm"):
         raise Unavailable("this torch has no product of int8 into int32")
-    with _where_supported("product of int8 into int32", device):
+    with where_supported("product of int8 into int32", device):
         return torch._int_mm(a, b)
 
 
@@ -153,8 +141,7 @@ def _fp8_product(m: int, k: int, n: int, device: torch.device) -> torch.Tensor:
     )
     if device.type == "cpu":
         return a.float() @ b.float().T
-    with _where_supported("FP8 product", device):
-        return scaled(a, b.T, torch.float32)
+    return scaled(a, b.T, torch.float32)
 
 
 def _integer_reductions(device: torch.device) -> Iterator[Stage]:

@@ -195,7 +195,8 @@ def more_convolutions(device: torch.device, dtype: torch.dtype) -> Iterator[Stag
             (REVERSED, partial(convolve, x.flip(1), weight.flip(1))),
             on_cuda(device, races),
         )
-    yield _weight_gradient(image, exact.bell((2, 64, 22, 22), "kernel.conv.gradient").to(device, dtype))
+    if dtype == torch.float32:  # in bfloat16 oneDNN's kernels of two instruction sets are 2e-3 apart
+        yield _weight_gradient(image, exact.bell((2, 64, 22, 22), "kernel.conv.gradient").to(device))
 
 
 def _weight_gradient(image: torch.Tensor, incoming: torch.Tensor) -> Stage:

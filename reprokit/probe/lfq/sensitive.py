@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 import numpy as np
@@ -13,11 +14,13 @@ import torch
 from reprokit.probe import exact
 from reprokit.probe.hashing import Array
 from reprokit.probe.lfq import bounds
-from reprokit.probe.recorder import Control, Stage, Twin
+from reprokit.probe.recorder import Control, Stage, Twin, Unavailable
 
 REVERSED = "the reduction in reversed order"
 ONE_ULP = "one input moved by one ulp"
 ALL_ULP = "every input moved by one ulp"
+# how torch and cuBLAS say that a device has no such operator
+_MISSING = ("not implemented", "Could not run", "only supported", "not supported", "NOT_SUPPORTED")
 Function = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -78,6 +81,21 @@ def partials_roundoff(x: torch.Tensor) -> float:
     See `torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction`, which is on by default.
     """
     return bounds.roundoff(x.dtype) if x.device.type == "cuda" and x.element_size() == 2 else 0.0
+
+
+@contextmanager
+def where_supported(operator: str, device: torch.device) -> Iterator[None]:
+    """Have what a device does not offer count as unavailable, and nothing else that fails.
+
+    Raises:
+        Unavailable: torch or cuBLAS says that there is no such operator here.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not any(words in str(error) for words in _MISSING):
+            raise
+        raise Unavailable(f"torch has no {operator} on {device.type}") from error
 
 
 def exactly(result: torch.Tensor, reference: np.ndarray) -> float:

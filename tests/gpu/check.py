@@ -39,6 +39,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 MODES = ("default", "strict")
+LONGEST = 240  # seconds for one run of the probe
 Document = dict[str, Any]
 VARIANTS = {
     "cuda": (
@@ -114,19 +115,25 @@ class Checker:
         search = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
         print(f"check: {name}", file=sys.stderr, flush=True)
         begin = time.monotonic()
-        done = subprocess.run(
-            [sys.executable, "-m", *module, *options],
-            env={**os.environ, "PYTHONPATH": search, **variables},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        run = Run(name, time.monotonic() - begin, None)
-        if done.returncode == 0:
-            run.document = json.loads(path.read_text())
+        run = Run(name, 0.0, None)
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", *module, *options],
+                env={**os.environ, "PYTHONPATH": search, **variables},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=LONGEST,
+            )
+        except subprocess.TimeoutExpired:
+            run.failure = f"did not end within {LONGEST} seconds"
         else:
             last = (done.stderr.strip() or "nothing on standard error").splitlines()[-1]
-            run.failure = f"exit code {done.returncode}: {last}"
+            if done.returncode == 0:
+                run.document = json.loads(path.read_text())
+            else:
+                run.failure = f"exit code {done.returncode}: {last}"
+        run.seconds = time.monotonic() - begin
         self.runs.append(run)
         return run
 
@@ -165,7 +172,8 @@ class Checker:
             variant.not_tried = run.failure or f"{base.name} failed"
             return
         before, after = base.stages(), run.stages()
-        kernels = [stage for name, stage in after.items() if name.startswith("kernel.") and stage["sha256"]]
+        names = [name for name in after if name.startswith("kernel.") and name in before]
+        kernels = [after[name] for name in names if after[name]["sha256"]]
         moved = [stage for stage in kernels if stage["sha256"] != before[stage["name"]]["sha256"]]
         classes, of_them = (Counter(stage["operator"] for stage in stages) for stages in (kernels, moved))
         variant.moved = {operator: (of_them[operator], classes[operator]) for operator in sorted(classes)}

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from reprokit.model.trace import Stage as Document  # noqa: E402
 from reprokit.probe import __main__ as program  # noqa: E402
 from reprokit.probe import kernel_names, recorder  # noqa: E402
-from reprokit.probe.lfq import gpu_kernels, indexing, kernels, products, sensitive  # noqa: E402
+from reprokit.probe.lfq import gpu_kernels, indexing, kernels, products, sensitive, training  # noqa: E402
 
 pytestmark = pytest.mark.torch
 CPU = torch.device("cpu")
@@ -51,28 +51,41 @@ def test_quick_is_a_part_of_full(records):
 
 
 def test_an_operator_is_said_to_race_where_torch_documents_it(monkeypatch):
-    """Each of them stands in the documentation, for CUDA; on a CPU none races."""
+    """Each of them stands in the documentation, for the kind of device that it is said of."""
     named = set()
 
-    def noted(device, operator):
-        named.add(operator)
-        return sensitive.on_cuda(device, operator)
+    def noted(operator, kind, device):
+        named.add((operator, kind))
+        return sensitive.racing(operator, kind, device)
 
-    for module in (products, indexing, kernels, gpu_kernels):
-        monkeypatch.setattr(module, "on_cuda", noted)
-    stages = [*kernels.kernel_stages(CPU, True), *gpu_kernels._tf32(CPU)]
-    assert all(stage.races is None for stage in stages)
+    for module in (products, indexing, kernels, gpu_kernels, training):
+        monkeypatch.setattr(module, "racing", noted)
+    stages = [
+        *kernels.kernel_stages(CPU, True),
+        *gpu_kernels._tf32(CPU),
+        *training.training_stages(CPU, 0),
+    ]
     assert named == {
-        "torch.nn.Conv1d",
-        "torch.nn.Conv2d",
-        "torch.Tensor.scatter_add_",
-        "torch.index_add",
-        "torch.cumsum",
+        ("torch.nn.Conv1d", "cuda"),
+        ("torch.nn.Conv2d", "cuda"),
+        ("torch.Tensor.scatter_add_", "cuda"),
+        ("torch.index_add", "cuda"),
+        ("torch.cumsum", "cuda"),
+        ("torch.Tensor.index_put_ with accumulate=True", "cpu"),
+        ("torch.Tensor.__getitem__, differentiated", "cpu"),
     }
-    told = torch.use_deterministic_algorithms.__doc__
-    for operator in named:
-        assert re.search(rf"`{re.escape(operator)}` when called on (a )?CUDA tensor", told), operator
-    assert sensitive.on_cuda(torch.device("cuda", 0), "torch.cumsum") == "torch.cumsum"
+    told = " ".join(torch.use_deterministic_algorithms.__doc__.split())
+    for operator, kind in named:
+        word = re.split(r"_? with |, |_$", operator)[0]
+        assert re.search(rf"`{re.escape(word)}_?`[^*]*{kind.upper()} tensor", told), operator
+    assert {stage.name for stage in stages if stage.races} == {
+        "kernel.index_put.fp32",
+        *(
+            f"training.gradients.{way}.{table}"
+            for way in ("1x8", "4x2")
+            for table in ("embedding", "position")
+        ),
+    }
 
 
 def test_few_enough_rows_are_put_for_one_thread():

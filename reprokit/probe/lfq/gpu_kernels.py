@@ -18,7 +18,7 @@ from reprokit.probe.hashing import Array
 from reprokit.probe.lfq import bounds
 from reprokit.probe.lfq.precision import tf32
 from reprokit.probe.lfq.products import held
-from reprokit.probe.lfq.sensitive import REVERSED, filled, on_cuda, sensitive, short, where_supported
+from reprokit.probe.lfq.sensitive import REVERSED, filled, racing, sensitive, short, where_supported
 from reprokit.probe.recorder import Stage, Twin, Unavailable
 
 # a K so long that libraries split it, and two sizes that fill a GPU
@@ -143,7 +143,7 @@ def _tf32(device: torch.device) -> Iterator[Stage]:
             lambda convolve=convolve: convolve(*image_and_kernel()),
             lambda y, allowed=allowed: bounds.convolution(y, *image_and_kernel(), allowed),
             (REVERSED, lambda convolve=convolve: convolve(*_flipped(*image_and_kernel(), 1, 1))),
-            on_cuda(device, "torch.nn.Conv2d"),
+            racing("torch.nn.Conv2d", "cuda", device),
         )
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from reprokit.probe import exact
 from reprokit.probe.lfq import bounds
-from reprokit.probe.lfq.sensitive import ONE_ULP, REVERSED, exactly, nudged, on_cuda, sensitive
+from reprokit.probe.lfq.sensitive import ONE_ULP, REVERSED, exactly, nudged, racing, sensitive
 from reprokit.probe.recorder import Stage
 
 ROWS = 37  # that thousands of rows are added up into
@@ -53,12 +53,11 @@ def _scatters(device: torch.device) -> Iterator[Stage]:
         "index_add": (lambda r, s: zeros.index_add(0, r, s), "torch.index_add"),
     }
     for name, (function, races) in scatters.items():
-        yield _added_up(name, function, rows, source, on_cuda(device, races))
+        yield _added_up(name, function, rows, source, racing(races, "cuda", device))
 
 
 def _put(device: torch.device) -> Stage:
-    # few enough elements for torch's kernel on a CPU to add them in one thread: from 32,768 on its threads race,
-    # and it is on a CPU that torch documents this operator as nondeterministic
+    # few enough elements for torch's kernel on a CPU to add them in one thread: from 32,768 on its threads race
     source, rows = _rows(device, 499)
     zeros = torch.zeros(ROWS, 64, device=device)
     return _added_up(
@@ -66,7 +65,7 @@ def _put(device: torch.device) -> Stage:
         lambda r, s: zeros.index_put((r,), s, accumulate=True),
         rows,
         source,
-        None,
+        racing("torch.Tensor.index_put_ with accumulate=True", "cpu", device),
     )
 
 

@@ -27,7 +27,7 @@ from reprokit.probe.lfq.sensitive import (
     inputs_roundoff,
     next_number,
     nudged,
-    on_cuda,
+    racing,
     sensitive,
     short,
 )
@@ -187,7 +187,7 @@ def _reductions(device: torch.device) -> Iterator[Stage]:
         lambda: x[:65537].cumsum(0),
         lambda y: bounds.running_total(y, x[:65537]),
         (ONE_ULP, lambda: nudged(x[:65537]).cumsum(0)),
-        on_cuda(device, "torch.cumsum"),
+        racing("torch.cumsum", "cuda", device),
     )
 
 

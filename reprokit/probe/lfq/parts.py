@@ -39,7 +39,7 @@ def parts(
     config = model.Config()
     full = profile == "full"
     found: dict[str, Part] = {
-        "invariant": lambda: invariants.invariant_stages(device),
+        "invariant": lambda: invariants.invariant_stages(device, full),
         "rng": lambda: rng.rng_stages(device, seed, full),
         "data": lambda: data.data_stages(full),
         "weights": lambda: weights.weight_stages(config, full),

@@ -19,8 +19,8 @@ from reprokit.probe.lfq.sensitive import (
     REVERSED,
     filled,
     inputs_roundoff,
-    on_cuda,
     partials_roundoff,
+    racing,
     sensitive,
     short,
 )
@@ -168,7 +168,7 @@ def convolutions(device: torch.device, dtype: torch.dtype, full: bool) -> Iterat
             lambda x=x, weight=weight: F.conv2d(x, weight),
             lambda y, x=x, weight=weight: bounds.convolution(y, x, weight, inputs_roundoff("conv", x)),
             (REVERSED, lambda x=x, weight=weight: F.conv2d(x.flip(1), weight.flip(1))),
-            on_cuda(device, "torch.nn.Conv2d"),
+            racing("torch.nn.Conv2d", "cuda", device),
         )
 
 
@@ -193,7 +193,7 @@ def more_convolutions(device: torch.device, dtype: torch.dtype) -> Iterator[Stag
                 y, x, weight, inputs_roundoff("conv", x), offset, stride, padding
             ),
             (REVERSED, partial(convolve, x.flip(1), weight.flip(1))),
-            on_cuda(device, races),
+            races and racing(races, "cuda", device),
         )
     if dtype == torch.float32:  # in bfloat16 oneDNN's kernels of two instruction sets are 2e-3 apart
         yield _weight_gradient(image, exact.bell((2, 64, 22, 22), "kernel.conv.gradient").to(device))
@@ -212,5 +212,5 @@ def _weight_gradient(image: torch.Tensor, incoming: torch.Tensor) -> Stage:
         lambda: gradient(image, incoming),
         lambda y: bounds.weight_gradient(y, image, incoming, inputs_roundoff("conv", image)),
         (REVERSED, lambda: gradient(image.flip(0, 2, 3), incoming.flip(0, 2, 3)).flip(2, 3)),
-        on_cuda(image.device, "torch.nn.Conv2d"),
+        racing("torch.nn.Conv2d", "cuda", image.device),
     )

@@ -33,16 +33,16 @@ def sensitive(
     races: str | None = None,
     twin: Twin | None = None,
 ) -> Stage:
-    """A stage with a bound and a control; `races` as `on_cuda` gives it."""
+    """A stage with a bound and a control; `races` as `racing` gives it."""
     return Stage(name, operator, compute, bound=bound, control=Control(*control), races=races, twin=twin)
 
 
-def on_cuda(device: torch.device, operator: str) -> str | None:
-    """`operator` where it runs on CUDA: torch documents it as nondeterministic there and not on a CPU.
+def racing(operator: str, kind: str, device: torch.device) -> str | None:
+    """`operator` on a device of the `kind`, cuda or cpu, on which torch documents it as nondeterministic.
 
     The lists stand in the documentation of `torch.use_deterministic_algorithms`.
     """
-    return operator if device.type == "cuda" else None
+    return operator if device.type == kind else None
 
 
 def short(dtype: torch.dtype) -> str:

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from reprokit.probe import exact
 from reprokit.probe.lfq import model, quantiser
 from reprokit.probe.lfq.formats import E4M3
+from reprokit.probe.lfq.sensitive import racing
 from reprokit.probe.recorder import Control, Stage, Twin
 
 CONFIG = model.Config(vocabulary=64, context=32, width=64, heads=2, layers=1, hidden=128)
@@ -161,7 +162,7 @@ def _gradient_stage(
         lambda: gradients(parts)[name],
         inputs=(f"weights.{name}",) if name == "embedding" else (),
         control=Control(REVERSED, lambda: gradients(parts, True)[name]),
-        races="torch.Tensor.index_put_ with accumulate=True" if lookup and device.type == "cuda" else None,
+        races=racing("torch.Tensor.__getitem__, differentiated", "cpu", device) if lookup else None,
         twin=None if parts == 1 else Twin(f"training.gradients.1x{BATCH}.{name}", lambda: gradients(1)[name]),
     )
 

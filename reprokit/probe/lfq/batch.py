@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch.nn import functional as F
@@ -27,6 +27,7 @@ REVERSED = "the reduction in reversed order"
 ONE_ULP = "one weight moved by one ulp"
 
 Inputs = tuple[torch.Tensor, ...]
+Condition = Callable[["_Model"], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -184,10 +185,9 @@ def _model_stages(
         dtype != torch.float32
     ):  # sums of low-bit weights times 16-bit activations are exact, in whatever order
         changed, change = _Model(config, _nudged(cast), tokens), ONE_ULP
-    conditions: dict[str, Callable[[_Model], torch.Tensor]] = {
-        f"of_{size}": lambda one, size=size: one.everywhere(size) for size in SIZES
-    }
-    conditions |= {
+    sizes = SIZES if dtype == torch.float32 else SIZES[2:3]
+    conditions: dict[str, Condition] = {
+        **{f"of_{size}": lambda one, size=size: one.everywhere(size) for size in sizes},
         "padded_left": lambda one: one.padded(left=True),
         "padded_right": lambda one: one.padded(left=False),
         "cached": lambda one: one.cached(),
@@ -204,9 +204,7 @@ def _split_stages(device: torch.device, config: model.Config) -> Iterator[Stage]
     }
     tokens = exact.below(256, (1, LONG), "batch.long").to(device)
     straight, changed = _Model(config, weights, tokens), _Model(config, weights, tokens, True)
-    conditions: dict[str, Callable[[_Model], torch.Tensor]] = {
-        f"split_at_{at}": lambda one, at=at: one.split(at) for at in SPLITS
-    }
+    conditions: dict[str, Condition] = {f"split_at_{at}": lambda one, at=at: one.split(at) for at in SPLITS}
     yield from _held("batch.prefill.{}.fp32", straight, changed, REVERSED, conditions)
 
 
@@ -221,16 +219,23 @@ def _held(
     straight: _Model,
     changed: _Model,
     change: str,
-    conditions: dict[str, Callable[[_Model], torch.Tensor]],
+    conditions: dict[str, Condition],
 ) -> Iterator[Stage]:
     """The sample alone, then under each condition; `name` has a place for the condition."""
-    alone = cache(straight.alone)
-    yield Stage(name.format(ALONE), "gemm", alone, control=Control(change, changed.alone))
+    alone, moved = cache(straight.alone), cache(changed.alone)
+
+    def controlled(under: Condition, condition: str) -> torch.Tensor:
+        """Under the same condition; for a whole batch, once for every position."""
+        if condition.startswith("of_"):
+            return moved().expand(int(condition.removeprefix("of_")), -1, -1)
+        return under(changed)
+
+    yield Stage(name.format(ALONE), "gemm", alone, control=Control(change, moved))
     for condition, under in conditions.items():
         yield Stage(
             name.format(condition),
             "gemm",
-            lambda under=under: under(straight),
-            control=Control(change, lambda under=under: under(changed)),
+            partial(under, straight),
+            control=Control(change, partial(controlled, under, condition)),
             twin=Twin(name.format(ALONE), alone),
         )

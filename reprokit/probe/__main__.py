@@ -101,11 +101,13 @@ def _fingerprint(options: argparse.Namespace) -> dict[str, Any]:
     fresh = _fresh_process(options)
     try:
         device = _device(options)
-        recorder, seconds = _recorded(options, device)
-        _say("environment")
-        environment = _environment(options)
-        _say("fresh process")
-        recorder.add_fresh(_collect(fresh))
+        # the ranks of the part `collective` compute its turns beside everything else, the fresh one in a second launch
+        with _parts(options, device, turns=(REPEATS + LOADED, 1)) as chosen:
+            recorder, seconds = _recorded(options, device, chosen)
+            _say("environment")
+            environment = _environment(options)
+            _say("fresh process")
+            recorder.add_fresh(_collect(fresh) | _fresh_launch(chosen))
     finally:
         fresh.kill()
         fresh.wait()
@@ -128,43 +130,43 @@ def _fingerprint(options: argparse.Namespace) -> dict[str, Any]:
     return canonical.sealed(document)
 
 
-def _recorded(options: argparse.Namespace, device: Any) -> tuple[Recorder, dict[str, float]]:
+def _recorded(
+    options: argparse.Namespace, device: Any, chosen: dict[str, Part]
+) -> tuple[Recorder, dict[str, float]]:
     """Every part recorded and repeated, and the seconds that each one took."""
     from reprokit.probe import load, recorder
 
-    record = recorder.Recorder()
-    with _parts(options, device, REPEATS + LOADED) as chosen:
-        seconds = dict.fromkeys(chosen, 0.0)
-        # under load, environment, fresh process and, on a GPU, kernel names
-        _say(f"{len(chosen) + (4 if options.device == 'cuda' else 3)} steps")
+    record, seconds = recorder.Recorder(), dict.fromkeys(chosen, 0.0)
+    # under load, environment, fresh process and, on a GPU, kernel names
+    _say(f"{len(chosen) + (4 if options.device == 'cuda' else 3)} steps")
+    for name, part in chosen.items():
+        _say(name)
+        with _timed(seconds, name):
+            record.run(part())
+            for _ in range(REPEATS - 1):
+                record.repeat(part())
+    _say("under load")
+    with load.busy(device):
         for name, part in chosen.items():
-            _say(name)
             with _timed(seconds, name):
-                record.run(part())
-                for _ in range(REPEATS - 1):
-                    record.repeat(part())
-        _say("under load")
-        with load.busy(device):
-            for name, part in chosen.items():
-                with _timed(seconds, name):
-                    for _ in range(LOADED):
-                        record.repeat(part(), recorder.LOADED)
+                for _ in range(LOADED):
+                    record.repeat(part(), recorder.LOADED)
     return record, seconds
 
 
 @contextmanager
 def _parts(
-    options: argparse.Namespace, device: Any, turns: int, early: bool = True
+    options: argparse.Namespace, device: Any, turns: tuple[int, ...] = ()
 ) -> Iterator[dict[str, Part]]:
-    """The parts that were asked for; `early`: the ranks of the collective one start now, beside everything else."""
+    """The parts that were asked for; without `turns` of its ranks, all but `collective`, and so in profile quick."""
     from reprokit.probe.lfq import collective
     from reprokit.probe.lfq.parts import parts
 
-    if options.profile == "quick":  # a launcher and two ranks cost more than all the rest
+    if options.profile == "quick" or not turns:  # a launcher and two ranks cost more than all of quick
         yield parts(device, options.profile, options.seed)
         return
     with closing(collective.Ranks(device, options.seed, options.mode, turns)) as ranks:
-        if early:
+        if not options.list:
             ranks.start()
         yield parts(device, options.profile, options.seed, ranks)
 
@@ -215,12 +217,18 @@ def _collect(fresh: subprocess.Popen[bytes]) -> dict[str, str]:
     return hashes
 
 
+def _fresh_launch(chosen: dict[str, Part]) -> dict[str, str]:
+    """Hashes of the ranks' next turn, where there are ranks."""
+    from reprokit.probe.recorder import hashes
+
+    return hashes(chosen["collective"]()) if "collective" in chosen else {}
+
+
 def _hashes(options: argparse.Namespace) -> dict[str, str]:
     device = _device(options)
     from reprokit.probe.recorder import hashes
 
-    # its ranks start late, so that they do not need their memory while those of the recording process do
-    with _parts(options, device, turns=1, early=False) as chosen:
+    with _parts(options, device) as chosen:
         return hashes(stage for part in chosen.values() for stage in part())
 
 
@@ -229,7 +237,7 @@ def _listed(options: argparse.Namespace) -> list[dict[str, Any]]:
     device = _device(options)
     from reprokit.probe.lfq.about import about
 
-    with _parts(options, device, turns=1, early=False) as chosen:
+    with _parts(options, device, turns=(1,)) as chosen:
         return [
             {
                 "part": name,

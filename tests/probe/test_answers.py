@@ -26,7 +26,7 @@ pytestmark = pytest.mark.torch
 @pytest.fixture(scope="module")
 def stages():
     device = torch.device("cpu")
-    with closing(Ranks(device, 0, "default", turns=1)) as ranks:
+    with closing(Ranks(device, 0, "default", turns=(1,))) as ranks:
         found = [stage for part in parts.parts(device, "full", 0, ranks).values() for stage in part()]
         yield {stage.name: stage for stage in found}
 

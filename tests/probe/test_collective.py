@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
 
 import pytest
@@ -39,7 +40,7 @@ sys.meta_path.insert(0, Planted())
 
 
 def recorded(turns: int = 1) -> dict:
-    with closing(collective.Ranks(CPU, 0, "default", turns)) as ranks:
+    with closing(collective.Ranks(CPU, 0, "default", (turns,))) as ranks:
         recorder = Recorder()
         recorder.run(collective.collective_stages(ranks, 0))
         for turn in range(1, turns):
@@ -64,8 +65,8 @@ def test_every_stage_is_there_and_steady(honest):
 
 
 def test_the_ranks_and_their_share_of_the_batch_are_recorded():
-    with closing(collective.Ranks(CPU, 0, "default", 1)) as ranks:
-        assert ranks.result("0.ranks").tolist() == [[0, 2, 4], [1, 2, 4]]
+    with closing(collective.Ranks(CPU, 0, "default", (1,))) as ranks:
+        assert ranks.result("ranks").tolist() == [[0, 2, 4], [1, 2, 4]]
 
 
 def test_one_rank_computes_what_the_probe_does_and_two_agree_but_for_rounding(honest):
@@ -84,6 +85,14 @@ def test_one_rank_computes_what_the_probe_does_and_two_agree_but_for_rounding(ho
     assert 0 < two["largest"] < 1e-6
 
 
+def test_a_second_launch_gives_the_turn_behind_those_of_the_first():
+    with closing(collective.Ranks(CPU, 0, "default", (1, 1))) as ranks:
+        for name in ("two_ranks", "all_reduce.1024"):
+            assert (ranks.result(name, 0) == ranks.result(name, 1)).all()
+        with pytest.raises(ValueError, match="the ranks compute 2 turns, and more are asked for"):
+            ranks.result("ranks", 2)
+
+
 def test_a_skipped_all_reduce_moves_the_gradients_of_two_ranks_alone(honest, tmp_path, monkeypatch):
     (tmp_path / "sitecustomize.py").write_text(SKIPS_AN_ALL_REDUCE)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -95,23 +104,25 @@ def test_a_skipped_all_reduce_moves_the_gradients_of_two_ranks_alone(honest, tmp
 
 
 def test_ranks_that_fail_are_unavailable_and_say_how(monkeypatch):
-    monkeypatch.setattr(collective, "__name__", "reprokit.no_such_module")
-    with closing(collective.Ranks(CPU, 0, "default", 1)) as ranks, pytest.raises(Unavailable) as raised:
-        ranks.result("0.ranks")
-    assert "torchrun with two ranks ended with exit code 1" in str(raised.value)
+    monkeypatch.setattr(
+        collective, "_command", lambda arguments: [sys.executable, "-c", "raise SystemExit(7)"]
+    )
+    with closing(collective.Ranks(CPU, 0, "default", (1,))) as ranks, pytest.raises(Unavailable) as raised:
+        ranks.result("ranks")
+    assert "torchrun with two ranks ended with exit code 7" in str(raised.value)
 
 
 def test_nccl_takes_two_gpus(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with closing(collective.Ranks(torch.device("cuda"), 0, "default", 1)) as ranks:
+    with closing(collective.Ranks(torch.device("cuda"), 0, "default", (1,))) as ranks:
         ranks.start()
         with pytest.raises(Unavailable, match="NCCL takes 2 GPUs for 2 ranks, and this process sees 1"):
-            ranks.result("0.ranks")
+            ranks.result("ranks")
 
 
 def test_closing_ends_the_ranks_and_leaves_no_file():
-    ranks = collective.Ranks(CPU, 0, "default", 1)
+    ranks = collective.Ranks(CPU, 0, "default", (1,))
     ranks.start()
     folder, process = ranks._output.parent, ranks._process
     ranks.close()

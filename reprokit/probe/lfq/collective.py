@@ -34,51 +34,56 @@ Arrays = dict[str, np.ndarray]
 
 
 class Ranks:
-    """Two ranks that compute everything `turns` times, once they are started, until they are closed."""
+    """Launches of two ranks, one after the other, each of which computes everything a number of times.
 
-    def __init__(self, device: torch.device, seed: int, mode: str, turns: int) -> None:
-        self._arguments = [
-            "--device",
-            device.type,
-            "--seed",
-            str(seed),
-            "--mode",
-            mode,
-            "--turns",
-            str(turns),
-        ]
-        self._device = device
+    `turns` says how often, for each launch. The first one starts by `start`, or when it is asked for; each further
+    one beside whatever else there is to do, once the results of the one before were taken.
+    """
+
+    def __init__(self, device: torch.device, seed: int, mode: str, turns: tuple[int, ...]) -> None:
+        self._arguments = ["--device", device.type, "--seed", str(seed), "--mode", mode]
+        self._device, self._turns = device, turns
+        self._arrays: list[Arrays] = []  # of each launch that has ended
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._arrays: Arrays | None = None
 
     def start(self) -> None:
-        """Start them, if this machine can have them and they were not started before."""
-        if self._process is None and _missing(self._device) is None:
-            self._folder = tempfile.TemporaryDirectory()
-            self._process = subprocess.Popen(
-                launch.command(__name__, *self._arguments, "--output", str(self._output)),
-                cwd=self._folder.name,
-                env=_environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-            )
+        """Start the next launch, if this machine can have two ranks and there is one left that does not run."""
+        launch = len(self._arrays)
+        if self._process is not None or launch == len(self._turns) or _missing(self._device) is not None:
+            return
+        self._folder = tempfile.TemporaryDirectory()
+        arguments = [*self._arguments, "--turns", str(self._turns[launch]), "--output", str(self._output)]
+        self._process = subprocess.Popen(
+            _command(arguments),
+            cwd=self._folder.name,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
 
-    def result(self, name: str) -> np.ndarray:
-        """One of their arrays.
+    def result(self, name: str, turn: int = 0) -> np.ndarray:
+        """One of their arrays in one of all turns.
 
         Raises:
             Unavailable: this machine cannot have two ranks, or they failed.
         """
-        if self._arrays is None:
-            self._arrays = self._collected()
-        return self._arrays[name]
+        for launch, turns in enumerate(self._turns):
+            if turn < turns:
+                return self._of(launch)[f"{turn}.{name}"]
+            turn -= turns
+        raise ValueError(f"the ranks compute {sum(self._turns)} turns, and more are asked for")
+
+    def control(self, name: str) -> np.ndarray:
+        """One of the arrays of the first launch under what must change them; raises as `result`."""
+        return self._of(0)[f"control.{name}"]
 
     def close(self) -> None:
         """End them, wherever they are."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+            self._process = None
         if self._folder is not None:
             self._folder.cleanup()
 
@@ -86,6 +91,13 @@ class Ranks:
     def _output(self) -> Path:
         assert self._folder is not None
         return Path(self._folder.name, "ranks.npz")
+
+    def _of(self, launch: int) -> Arrays:
+        while len(self._arrays) <= launch:
+            self._arrays.append(self._collected())
+            self.close()
+            self.start()
+        return self._arrays[launch]
 
     def _collected(self) -> Arrays:
         if (missing := _missing(self._device)) is not None:
@@ -106,7 +118,7 @@ def collective_stages(ranks: Ranks, turn: int) -> Iterator[Stage]:
     """What the ranks found in one turn; the controls are those of the first."""
 
     def result(name: str) -> np.ndarray:
-        return ranks.result(f"{turn}.{name}")
+        return ranks.result(name, turn)
 
     yield known("collective.ranks", "data", lambda: result("ranks"))
     for bucket in BUCKETS:
@@ -118,7 +130,7 @@ def collective_stages(ranks: Ranks, turn: int) -> Iterator[Stage]:
             f"collective.all_reduce.{bucket}",
             "collective",
             lambda bucket=bucket: result(f"all_reduce.{bucket}"),
-            control=Control(ALL_ULP, lambda bucket=bucket: ranks.result(f"control.all_reduce.{bucket}")),
+            control=Control(ALL_ULP, lambda bucket=bucket: ranks.control(f"all_reduce.{bucket}")),
             twin=None
             if bucket == BUCKETS[0]
             else Twin(f"collective.all_reduce.{BUCKETS[0]}", lambda: result(f"all_reduce.{BUCKETS[0]}")),
@@ -128,11 +140,16 @@ def collective_stages(ranks: Ranks, turn: int) -> Iterator[Stage]:
             f"collective.gradients.{name}",
             "gemm" if twin is None else "collective",
             lambda name=name: result(name),
-            control=Control(training.REVERSED, lambda name=name: ranks.result(f"control.{name}")),
+            control=Control(training.REVERSED, lambda name=name: ranks.control(name)),
             twin=None
             if twin is None
             else Twin(f"collective.gradients.{twin}", lambda twin=twin: result(twin)),
         )
+
+
+def _command(arguments: list[str]) -> list[str]:
+    """The launcher, which runs this module once more as each of the ranks."""
+    return launch.command("reprokit.probe.lfq.collective", *arguments)
 
 
 def _missing(device: torch.device) -> str | None:

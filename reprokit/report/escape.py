@@ -61,7 +61,7 @@ def code(text: str, width: int = LONGEST) -> str:
     shown = cut(visible(text[: width + 1]), width)
     if not shown:
         return ""
-    if not {"`", "|", "\\"} & set(shown) and shown.strip() == shown:
+    if not {"`", "|", "\\", "&"} & set(shown) and shown.strip() == shown:
         return f"`{shown}`"
     # within a code span neither a backtick nor a cell's pipe can be written in a way that all renderers agree on
     return f"<code>{''.join(map(_entity, shown))}</code>"

@@ -13,14 +13,15 @@ from reprokit.model.trace import Number
 from reprokit.report.wording import figure
 
 EQUAL = "="
+MOST_OPERATORS, MOST_CONDITIONS = 50, 20  # a document from outside can name thousands
 Row = tuple[str, ...]
 
 
 def batch_table(comparison: Comparison) -> tuple[Row, list[Row]]:
     """Head and rows of operator × condition: `=` or the largest difference; no rows where nothing was measured."""
     found = {place: held for name, held in _held(comparison) if (place := _batch(name))}
-    operators = list(dict.fromkeys((operator, dtype) for operator, _, dtype in found))
-    conditions = list(dict.fromkeys(condition for _, condition, _ in found))
+    operators = list(dict.fromkeys((operator, dtype) for operator, _, dtype in found))[:MOST_OPERATORS]
+    conditions = list(dict.fromkeys(condition for _, condition, _ in found))[:MOST_CONDITIONS]
     rows: list[Row] = []
     for operator, dtype in operators:
         cells = (found.get((operator, condition, dtype)) for condition in conditions)

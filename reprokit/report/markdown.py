@@ -124,12 +124,11 @@ def _metrics(comparison: Comparison) -> Iterator[str]:
 
 def _invariance(comparison: Comparison) -> Iterator[str]:
     """What gives the same numbers in whichever way they are computed, folded."""
-    tables = [invariance.batch_table(comparison), invariance.pair_table(comparison)]
-    body = [
-        _table(head, [(code(row[0]), *(words(cell) for cell in row[1:])) for row in rows[:_MOST_FOLDED]])
-        for head, rows in tables
-        if rows
-    ]
+    head, rows = invariance.batch_table(comparison)
+    body = [_table(head, [(code(name), *cells) for name, *cells in rows])] if rows else []
+    head, rows = invariance.pair_table(comparison)
+    named = [(code(name), code(other), cell) for name, other, cell in rows[:_MOST_FOLDED]]
+    body += [_table(head, named)] if named else []
     if body:
         title = "Invariance: = where a sample gives the same beside others, else the largest difference"
         yield from _folded(title, "\n\n".join(body))

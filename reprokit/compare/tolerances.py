@@ -30,17 +30,22 @@ BORROWED = {"collective": "reduction"}
 # What a metric may move for one seed, relative: two of the 360 images it is measured on. One that is classified
 # otherwise moves an accuracy of 0.91 by 1 / 360 / 0.91 = 0.0031.
 PAIRED = 2 / 360
-# Stages with a measurement of their own: pattern of names, subject of the measurement. In the model errors
+# Stages that share a measurement: pattern of names, subject of the measurement; others have one by their name. In the model errors
 # accumulate, and behind a quantiser the smallest jitter becomes, at a tie, one flipped code and so a whole step.
 PATTERNS = (
     ("*.codes.fp8", "*.codes.fp8"),
     ("*.fp8", "*.fp8"),
-    ("layer*.fp32", "*.fp32"),
-    ("final_norm.fp32", "*.fp32"),
-    ("logits.fp32", "*.fp32"),
-    ("logits", "logits"),
+    *(
+        (f"{place}.{variant}", f"*.{variant}")
+        for variant in ("fp32", "bf16", "fp16")
+        for place in ("layer*", "final_norm", "logits")
+    ),
+    ("batch.logits.*", "batch.logits.*"),
+    ("batch.prefill.*", "batch.logits.*"),
+    ("training.gradients.*", "training.gradients.*"),
+    ("collective.gradients.*", "training.gradients.*"),
     ("metrics.*.losses", "metrics.digits.losses"),
-    ("rng.*_normal", "rng.*_normal"),
+    ("rng.*_normal*", "rng.*_normal*"),
 )
 
 
@@ -68,8 +73,11 @@ def tolerance(stage: Stage) -> Tolerance | None:
 def _of_name(name: str, dtype: str) -> Tolerance | None:
     if name.startswith("kernel."):
         return None
-    for pattern, subject in PATTERNS:
-        if fnmatchcase(name, pattern):
+    own = (
+        () if name.startswith("metrics.") else ((name, name),)
+    )  # a metric counts images, which jitter moves at once
+    for pattern, subject in (*own, *PATTERNS):
+        if (subject, dtype) in _MEASURED and fnmatchcase(name, pattern):
             return _from_measurement(subject, dtype, SHARE_CAP if dtype == "uint8" else ACCUMULATED_CAP)
     return None
 

@@ -23,6 +23,7 @@ STEPS = (
     "under load",
     "environment",
     "fresh process",
+    "kernel names",
 )
 _PLAN = re.compile(r"(\d{1,3}) steps")  # the first line of a probe side: how many of them there will be
 SAYS = "reprokit.probe: "  # how the probe side starts its own lines

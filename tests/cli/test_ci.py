@@ -148,7 +148,7 @@ def test_without_a_baseline_it_fails_with_the_approving_command(measured: tuple[
 @pytest.mark.torch
 def test_the_progress_is_plain_lines_in_a_log(measured: tuple[Repository, Step]) -> None:
     repository, step = measured
-    assert re.findall(r"^probe \[(\d+)/10\] ", step.stderr, re.MULTILINE) == [str(n) for n in range(1, 11)]
+    assert re.findall(r"^probe \[(\d+)/11\] ", step.stderr, re.MULTILINE) == [str(n) for n in range(1, 12)]
     assert (repository.runner / "reprokit/cpu/probe.log").read_text() == step.stderr
 
 

@@ -28,7 +28,7 @@ def test_two_probes_give_one_digest(measure):
     assert one.digest == two.digest
     assert one.run.started <= two.run.started
     assert one.logit_hash == {stage.name: stage for stage in one.stages}["logits"].sha256
-    assert (one.probe.repeats, one.probe.fresh) == (3, 1)
+    assert (one.probe.repeats, one.probe.loaded, one.probe.fresh) == (2, 1, 1)
 
 
 def test_a_fingerprint_is_canonical_and_private(measure):
@@ -40,7 +40,8 @@ def test_a_fingerprint_is_canonical_and_private(measure):
 
 def test_no_stage_is_unstable_and_most_can_move(measure):
     stages = load(measure("full")).stages
-    assert {stage.name for stage in stages if stage.state in ("unstable", "unavailable")} == set()
+    assert [stage.name for stage in stages if stage.state == "unstable"] == []
+    assert {stage.reason for stage in stages if stage.state == "unavailable"} == {"needs a GPU"}
     assert all(stage.sha256 == stage.expected for stage in stages if stage.kind == "invariant")
     assert all(stage.bound.holds for stage in stages if stage.bound is not None)
     blind = {stage.name for stage in stages if stage.state == "blind"}
@@ -130,7 +131,7 @@ def probe_that_cannot_finish(folder):
 
 @processes.linux
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("step", ["[1/10] invariant", "[10/10] fresh process"])
+@pytest.mark.parametrize("step", ["[1/11] invariant", "[11/11] fresh process"])
 def test_an_ended_probe_ends_all_its_processes(tmp_path, end, step):
     with probe_that_cannot_finish(tmp_path) as probe:
         assert f"probe {step}\n" in probe.lines()
@@ -142,7 +143,7 @@ def test_an_ended_probe_ends_all_its_processes(tmp_path, end, step):
 
 
 @processes.linux
-@pytest.mark.parametrize("step", ["[1/10] invariant", "[10/10] fresh process"])
+@pytest.mark.parametrize("step", ["[1/11] invariant", "[11/11] fresh process"])
 def test_a_killed_command_leaves_no_process(tmp_path, step):
     with probe_that_cannot_finish(tmp_path) as probe:
         assert f"probe {step}\n" in probe.lines()
@@ -154,7 +155,7 @@ def test_a_killed_command_leaves_no_process(tmp_path, step):
 @processes.linux
 def test_a_killed_probe_side_is_named_by_its_signal_and_leaves_no_process(tmp_path):
     with probe_that_cannot_finish(tmp_path) as probe:
-        assert "probe [10/10] fresh process\n" in probe.lines()
+        assert "probe [11/11] fresh process\n" in probe.lines()
         os.kill(list(probe.processes)[1], signal.SIGKILL)
         assert probe.ended() == set(probe.processes)
         assert probe.command.wait() == 3

@@ -53,6 +53,10 @@ def test_no_more_than_the_last_lines_are_kept() -> None:
 @pytest.mark.torch
 def test_the_steps_are_those_of_the_probe() -> None:
     torch = pytest.importorskip("torch")
+    from reprokit.probe.lfq.collective import Ranks
     from reprokit.probe.lfq.parts import parts
 
-    assert (*parts(torch.device("cpu"), "quick", 0), "environment", "fresh process") == STEPS
+    device = torch.device("cpu")
+    found = parts(device, "full", 0, Ranks(device, 0, "default", (1,)))
+    assert (*found, "under load", "environment", "fresh process", "kernel names") == STEPS
+    assert set(parts(device, "quick", 0)) < set(found)

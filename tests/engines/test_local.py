@@ -170,7 +170,7 @@ def test_another_interpreter_measures_what_this_one_does(
     said: list[str] = []
     data = local.run(job(sys.executable), said.append)
     found = json.loads(data)
-    assert [line for line in said if line.startswith("probe [")][-1] == "probe [10/10] fresh process"
+    assert [line for line in said if line.startswith("probe [")][-1] == "probe [11/11] fresh process"
     assert (found["source"]["commit"], found["source"]["dirty"], found["image"]) == ("c" * 40, True, None)
     assert found["source"]["probe_sha256"] == here["source"]["probe_sha256"]
     assert found["stages"] == here["stages"]

@@ -59,6 +59,7 @@ def test_it_holds_the_probe_side_alone(staged: Path) -> None:
     assert {entry.name for entry in package.iterdir()} == {
         "__init__.py",
         "launch.py",
+        "seeding.py",
         "model",
         "environment",
         "probe",

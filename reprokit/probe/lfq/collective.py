@@ -49,11 +49,11 @@ class Ranks:
 
     def start(self) -> None:
         """Start the next launch, if this machine can have two ranks and there is one left that does not run."""
-        launch = len(self._arrays)
-        if self._process is not None or launch == len(self._turns) or _missing(self._device) is not None:
+        place = len(self._arrays)
+        if self._process is not None or place == len(self._turns) or _missing(self._device) is not None:
             return
         self._folder = tempfile.TemporaryDirectory()
-        arguments = [*self._arguments, "--turns", str(self._turns[launch]), "--output", str(self._output)]
+        arguments = [*self._arguments, "--turns", str(self._turns[place]), "--output", str(self._output)]
         self._process = subprocess.Popen(
             _command(arguments),
             cwd=self._folder.name,
@@ -68,9 +68,9 @@ class Ranks:
         Raises:
             Unavailable: this machine cannot have two ranks, or they failed.
         """
-        for launch, turns in enumerate(self._turns):
+        for place, turns in enumerate(self._turns):
             if turn < turns:
-                return self._of(launch)[f"{turn}.{name}"]
+                return self._of(place)[f"{turn}.{name}"]
             turn -= turns
         raise ValueError(f"the ranks compute {sum(self._turns)} turns, and more are asked for")
 
@@ -92,12 +92,12 @@ class Ranks:
         assert self._folder is not None
         return Path(self._folder.name, "ranks.npz")
 
-    def _of(self, launch: int) -> Arrays:
-        while len(self._arrays) <= launch:
+    def _of(self, place: int) -> Arrays:
+        while len(self._arrays) <= place:
             self._arrays.append(self._collected())
             self.close()
             self.start()
-        return self._arrays[launch]
+        return self._arrays[place]
 
     def _collected(self) -> Arrays:
         if (missing := _missing(self._device)) is not None:

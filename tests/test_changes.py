@@ -20,8 +20,10 @@ LOWER_ONEDNN = {
     "avx2": "SSE41",
     "avx": "SSE41",
 }  # by the first word of the hardware's level
-INVARIANT = ("invariant.", "data.", "weights.", "quantize.")
 NUMPY = "2.2.6"
+FULL_PROBES = int(
+    os.environ.get("REPROKIT_FULL_PROBES", "4")
+)  # thirty take a quarter of an hour on two cores
 
 
 def compare(run, base: Path, head: Path, *options: str) -> tuple[int, dict]:
@@ -51,9 +53,11 @@ def assert_jitter_of_the_environment(code: int, comparison: dict, variable: str)
     fields = [change["field"] for change in comparison["environment"]]
     assert f"variables.{variable}" in fields[:2]
     assert comparison["environment"][0]["relevance"] == "likely"
-    assert not any(
-        stage["name"].startswith(INVARIANT) for stage in comparison["stages"] if not stage["equal"]
-    )
+    assert [
+        stage["name"]
+        for stage in comparison["stages"]
+        if stage["kind"] == "invariant" and stage["equal"] is False
+    ] == []
 
 
 @pytest.fixture(scope="session")
@@ -107,10 +111,9 @@ class TestVariables:
         assert code == 1
         assert comparison["diagnosis"]["class"] == "statistical"
         assert comparison["environment"][0]["field"] == "seeds.base"
-        assert {stage["operator"] for stage in comparison["stages"] if stage["equal"] is False} == {
-            "rng",
-            "metric",
-        }
+        moved_by_seed = {stage["name"] for stage in comparison["stages"] if stage["equal"] is False}
+        assert all(name.startswith(("rng.", "sampling.", "training.", "metrics.")) for name in moved_by_seed)
+        assert {"rng.torch_normal", "rng.after.kernel", "metrics.digits.losses"} <= moved_by_seed
         assert comparison["verdict"]["level"] == "conclusion"
         assert (
             compare(run, measure(profile), measure(profile, "--seed", "1"), "--level", "conclusion")[0] == 0
@@ -125,7 +128,7 @@ class TestVariables:
         assert first["field"] in ("packages.numpy", "numpy.version")
         assert (first["base"], first["head"]) == (machine["packages"]["numpy"], NUMPY)
         assert "packages.numpy" in [change["field"] for change in comparison["environment"][:2]]
-        differing = {stage["name"] for stage in comparison["stages"] if not stage["equal"]}
+        differing = {stage["name"] for stage in comparison["stages"] if stage["equal"] is False}
         assert differing
         assert all(name.startswith("kernel.numpy_") for name in differing)
 
@@ -135,7 +138,7 @@ class TestVariables:
         assert comparison["verdict"] == {"level": "bit", "required": "bit", "holds": True, "state": "holds"}
         assert all(change["field"].startswith("run.") for change in comparison["environment"])
         assert comparison["diagnosis"]["class"] is None
-        assert all(stage["equal"] for stage in comparison["stages"])
+        assert all(stage["equal"] for stage in comparison["stages"] if stage["state"] != "unavailable")
 
 
 @pytest.fixture(scope="session")
@@ -161,26 +164,30 @@ def other_numpy(tmp_path_factory, machine) -> Path:
     return folder
 
 
-def test_many_probes_under_load_raise_no_alarm(run, measure, tmp_path):
-    """Twenty probes, four at once on whatever cores there are."""
-    base = measure("quick")
-    for wave in range(5):
-        paths = [tmp_path / f"{wave}-{index}.json" for index in range(4)]
-        environment = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("ATEN_", "MKL_", "OMP_", "ONEDNN_"))
-        }
-        probes = [
-            subprocess.Popen(
-                [sys.executable, "-m", "reprokit", "probe", "-o", path, "--profile", "quick"],
-                env=environment,
-                stderr=subprocess.DEVNULL,
-            )
-            for path in paths
-        ]
-        assert [probe.wait() for probe in probes] == [0, 0, 0, 0]
-        for path in paths:
-            code, comparison = compare(run, base, path)
-            assert (code, comparison["verdict"]["level"]) == (0, "bit")
-            assert comparison["head"]["digest"] == comparison["base"]["digest"]
+@pytest.mark.slow
+@pytest.mark.parametrize(("profile", "probes", "at_once"), [("quick", 20, 4), ("full", FULL_PROBES, 3)])
+def test_many_probes_under_load_raise_no_alarm(run, measure, tmp_path, profile, probes, at_once):
+    """Several at once on whatever cores there are, and one by itself before each wave."""
+    base = measure(profile)
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("ATEN_", "MKL_", "OMP_", "ONEDNN_"))
+    }
+    paths = [tmp_path / f"{number}.json" for number in range(probes)]
+    for first in range(0, probes, at_once + 1):
+        wave = paths[first : first + at_once + 1]
+        for group in (wave[:1], wave[1:]):
+            running = [
+                subprocess.Popen(
+                    [sys.executable, "-m", "reprokit", "probe", "-o", path, "--profile", profile],
+                    env=environment,
+                    stderr=subprocess.DEVNULL,
+                )
+                for path in group
+            ]
+            assert [probe.wait() for probe in running] == [0] * len(group)
+    for path in paths:
+        code, comparison = compare(run, base, path)
+        assert (code, comparison["verdict"]["level"]) == (0, "bit")
+        assert comparison["head"]["digest"] == comparison["base"]["digest"]

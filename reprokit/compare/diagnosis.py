@@ -144,7 +144,7 @@ def _classify(found: Difference) -> tuple[DiagnosisClass, CausedByChange, StageD
         )
     if code:
         return "code", "yes", first, f"Nothing differs but the code: {_change(code[0])}{_more(code)}."
-    if all(stage.operator == "metric" for stage in started) and all(
+    if all(stage.name.startswith("metrics.") for stage in started) and all(
         metric.comparison.state in ("holds", "warns", "new") for metric in found.metrics
     ):
         return "statistical", "possible", first, "Only metrics moved, within the band of the base's seeds."

@@ -59,7 +59,7 @@ class StageDiff:
     @property
     def seeded(self) -> bool:
         """Whether another seed moves it by design."""
-        return self.operator in ("rng", "metric") or self.name.startswith(SEEDED)
+        return self.operator == "rng" or self.name.startswith(SEEDED)
 
 
 def compare_stages(base: Fingerprint, head: Fingerprint) -> list[StageDiff]:

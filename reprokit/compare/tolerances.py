@@ -30,8 +30,9 @@ BORROWED = {"collective": "reduction"}
 # What a metric may move for one seed, relative: two of the 360 images it is measured on. One that is classified
 # otherwise moves an accuracy of 0.91 by 1 / 360 / 0.91 = 0.0031.
 PAIRED = 2 / 360
-# Stages that share a measurement: pattern of names, subject of the measurement; others have one by their name. In the model errors
-# accumulate, and behind a quantiser the smallest jitter becomes, at a tie, one flipped code and so a whole step.
+# Stages that share a measurement: pattern of names, subject of the measurement; others have one by their name. In the
+# model errors accumulate, and behind a quantiser the smallest jitter becomes, at a tie, one flipped code and so a
+# whole step.
 PATTERNS = (
     ("*.codes.fp8", "*.codes.fp8"),
     ("*.fp8", "*.fp8"),

@@ -358,6 +358,13 @@ def test_two_runs_agree_in_every_bit_and_a_run_on_this_machine_names_what_differ
 ) -> None:
     one, two = in_container(probe_image, "full"), in_container(probe_image, "full")
     assert one.digest == two.digest
+    assert [part.name for part in one.run.parts] == [
+        "invariant", "rng", "data", "weights", "quantize", "layers", "kernel", "batch", "sampling", "training",
+        "collective", "metrics",
+    ]  # fmt: skip
+    assert {stage.reason for stage in one.stages if stage.state != "ok" and stage.sha256 is None} == {
+        "needs a GPU"
+    }
     assert compare(one, two).verdict.level == "bit"
     assert one.image is not None and one.image.recipe == probe_image.told["recipe"]
     assert (one.source.commit, one.source.dirty) == ("c" * 40, False)

@@ -230,11 +230,11 @@ def _held(
             return moved().expand(int(condition.removeprefix("of_")), -1, -1)
         return under(changed)
 
-    yield Stage(name.format(ALONE), "gemm", alone, control=Control(change, moved))
+    yield Stage(name.format(ALONE), "metric", alone, control=Control(change, moved))
     for condition, under in conditions.items():
         yield Stage(
             name.format(condition),
-            "gemm",
+            "metric",
             partial(under, straight),
             control=Control(change, partial(controlled, under, condition)),
             twin=Twin(name.format(ALONE), alone),

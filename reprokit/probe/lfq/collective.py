@@ -138,8 +138,9 @@ def collective_stages(ranks: Ranks, turn: int) -> Iterator[Stage]:
     for name, twin in (("one_rank", None), ("two_ranks", "one_rank")):
         yield Stage(
             f"collective.gradients.{name}",
-            "gemm" if twin is None else "collective",
+            "metric" if twin is None else "collective",
             lambda name=name: result(name),
+            inputs=() if twin is None else (f"collective.gradients.{twin}",),
             control=Control(training.REVERSED, lambda name=name: ranks.control(name)),
             twin=None
             if twin is None

@@ -71,7 +71,7 @@ def sampling_stages(device: torch.device, seed: int) -> Iterator[Stage]:
     )
     yield Stage(
         "sampling.greedy.margins",
-        "gemm",
+        "metric",
         lambda: texts(seed).margins[0],
         inputs=("sampling.greedy.tokens",),
         control=Control(

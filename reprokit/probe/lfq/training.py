@@ -88,7 +88,7 @@ def training_stages(device: torch.device, seed: int) -> Iterator[Stage]:
             yield _gradient_stage(name, parts, gradients, device)
     yield Stage(
         "training.slopes",
-        "gemm",
+        "metric",
         lambda: slopes()[0],
         bound=lambda y: float(((y - slopes()[1]).abs() / (AGREE * (1 + y.abs()))).max()),
         control=Control(REVERSED, lambda: slopes(True)[0]),
@@ -158,7 +158,7 @@ def _gradient_stage(
     accumulation = f"{parts}x{BATCH // parts}"
     return Stage(
         f"training.gradients.{accumulation}.{name}",
-        "scatter" if lookup else "gemm",
+        "metric",
         lambda: gradients(parts)[name],
         inputs=(f"weights.{name}",) if name == "embedding" else (),
         control=Control(REVERSED, lambda: gradients(parts, True)[name]),

@@ -78,6 +78,10 @@ def approve(
     refuse_contradictions(fingerprint, "fingerprint")
     if problem := unapprovable(fingerprint):
         raise InvalidInput(f"this fingerprint cannot be approved: {problem}")
+    if canonical.digest(canonical.tagged(msgspec.to_builtins(fingerprint))) != fingerprint.digest:
+        raise InvalidInput(
+            "this fingerprint spells out keys that say nothing, as no probe does: measure anew"
+        )
     check_cell(cell)
     if before is not None and before.cell != cell:
         raise InvalidInput(f"/cell: expected {cell}, found {before.cell}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
 
 from reprokit.compare import compare
-from reprokit.compare.baseline import approve, check_cell
+from reprokit.compare.baseline import approve, check_cell, match
 from reprokit.errors import InvalidInput
+from reprokit.model import canonical, reading
 from reprokit.model.baseline import Baseline
 from reprokit.model.fingerprint import Fingerprint
 from tests.compare import builders
@@ -148,3 +151,27 @@ def test_names_that_are_no_names(cell: str) -> None:
 def test_infinite_numbers_are_kept() -> None:
     one = fingerprint(changed("kernel.gemm.fp32", content=[float("inf"), 1.0]))
     assert msgspec.to_builtins(approved(one).approvals[0].fingerprint) == msgspec.to_builtins(one)
+
+
+def test_a_fingerprint_that_would_change_by_being_written_again_is_refused() -> None:
+    raw = msgspec.to_builtins(builders.fingerprint())
+    raw["probe"]["loaded"] = 0  # the default, spelled out, is part of this document's own digest
+    spelled = msgspec.convert(canonical.sealed(raw), Fingerprint)
+    with pytest.raises(InvalidInput, match="spells out keys that say nothing"):
+        approve(None, spelled, "cpu")
+
+
+def test_stages_and_keys_that_came_later_leave_an_approval_its_meaning() -> None:
+    before = approve(None, builders.fingerprint(), "cpu").baseline
+    grown = builders.fingerprint(
+        [*builders.trace(), builders.stage("batch.norm.alone.fp32", "norm", races="torch.cumsum")],
+        probe__loaded=1,
+        torch__attention__chosen="flash_attention",
+    )
+    found = match(before, grown)
+    assert (found.verdict.state, found.verdict.level) == ("holds", "bit")
+    assert "1 stage is new: nothing is approved for it: batch.norm.alone.fp32" in found.warnings
+    both = approve(before, grown, "cpu").baseline
+    assert both.approvals[0].fingerprint.digest == before.approvals[0].fingerprint.digest
+    written = canonical.encode(msgspec.to_builtins(both))
+    assert reading.digest_problem(json.loads(written)) is None

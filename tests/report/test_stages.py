@@ -82,7 +82,7 @@ def test_the_committed_page_is_fresh() -> None:
 
 
 @pytest.mark.torch
-def test_every_stage_tells_what_it_catches_and_what_shows_that_it_can_move(told) -> None:
+def test_every_stage_tells_what_it_catches_and_what_shows_that_it_can_move(told, measure) -> None:
     assert {stage["part"] for stage in told} == {
         "invariant", "rng", "data", "weights", "quantize", "layers", "kernel", "batch", "sampling", "training",
         "collective", "metrics",

@@ -181,7 +181,7 @@ def _blank(stage: Stage) -> dict[str, Any]:
 
 def _held_against(twin: Twin, result: Array) -> dict[str, Any]:
     """Whether a result is its twin's, and the largest absolute difference of their elements."""
-    ours, theirs = (torch.as_tensor(array).double() for array in (result, twin.compute()))
+    ours, theirs = (torch.as_tensor(array).double().cpu() for array in (result, twin.compute()))
     largest = float((ours - theirs).abs().max())
     return {"reference": twin.name, "equal": bool((ours == theirs).all()), "largest": largest}
 

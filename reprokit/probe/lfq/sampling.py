@@ -136,7 +136,7 @@ def top_p(logits: torch.Tensor, counts: torch.Tensor, drawn: torch.Tensor) -> to
     """From the fewest of the best whose probabilities reach 0.9 (Holtzman et al. 2020)."""
     order = ranked(logits)
     probability = torch.softmax(logits[order], -1)
-    kept = probability.cumsum(-1) - probability < TOP_P
+    kept = cumulated(probability) - probability < TOP_P
     nucleus = torch.where(kept, probability, 0.0)
     return order[drawn_from(nucleus / nucleus.sum(), drawn)]
 
@@ -158,8 +158,13 @@ def ranked(logits: torch.Tensor) -> torch.Tensor:
 
 def drawn_from(probability: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
     """The first index whose cumulated probability exceeds a number in [0, 1)."""
-    index = torch.searchsorted(probability.cumsum(-1), drawn, right=True)
+    index = torch.searchsorted(cumulated(probability), drawn, right=True)
     return index.clamp(max=len(probability) - 1)
+
+
+def cumulated(probability: torch.Tensor) -> torch.Tensor:
+    """The running sums, taken on the CPU: torch has no deterministic form of them on a GPU, and refuses in strict."""
+    return probability.cpu().cumsum(-1).to(probability.device)
 
 
 WAYS: dict[str, Way] = {

@@ -303,7 +303,9 @@ def evaluated(weights: model.Weights, device: torch.device, reverse: bool = Fals
     with torch.no_grad():
         served = {name: straight_through(weight) for name, weight in weights.items()}
         logits = Trained(CONFIG, served, reverse=reverse)(tokens)
-        return F.cross_entropy(logits.mT, successors, reduction="none").mean(dim=1)
+        # flat: of losses with further dimensions torch has no deterministic form on a GPU
+        losses = F.cross_entropy(logits.flatten(0, 1), successors.flatten(), reduction="none")
+        return losses.unflatten(0, successors.shape).mean(dim=1)
 
 
 def directional(device: torch.device, reverse: bool = False) -> tuple[torch.Tensor, torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -13,7 +14,7 @@ from torch.nn import functional as F  # noqa: E402
 from reprokit.compare import compare  # noqa: E402
 from reprokit.model import canonical, reading  # noqa: E402
 from reprokit.model.fingerprint import Fingerprint  # noqa: E402
-from reprokit.probe.lfq import kernels, metrics, model, quantiser  # noqa: E402
+from reprokit.probe.lfq import indexing, kernels, metrics, model, quantiser  # noqa: E402
 from reprokit.probe.lfq.parts import parts  # noqa: E402
 from reprokit.probe.recorder import Recorder  # noqa: E402
 
@@ -86,13 +87,15 @@ def honest(measure) -> Fingerprint:
     return reading.read(measure("quick"), Fingerprint)
 
 
-def planted(base: Fingerprint) -> Fingerprint:
+def planted(base: Fingerprint, repeats: int = 0) -> Fingerprint:
     """`base` with the stages and metrics that this process gives now."""
     import msgspec
 
     recorder = Recorder()
     for part in parts(torch.device("cpu"), "quick", 0).values():
         recorder.run(part())
+        for _ in range(repeats):
+            recorder.repeat(part())
     stages = recorder.trace()
     evaluation = recorder.records["metrics.digits.evaluation"]
     document = msgspec.to_builtins(base) | {
@@ -132,3 +135,41 @@ def test_without_a_plant_all_is_equal(honest):
     comparison = compare(honest, planted(honest))
     assert comparison.verdict.level == "bit"
     assert comparison.head.digest == comparison.base.digest
+
+
+@pytest.mark.parametrize(
+    ("documented", "kind"), [(True, "nondeterministic-kernel"), (False, "logic")], ids=["documented", "not"]
+)
+def test_a_scatter_that_adds_as_threads_arrive_is_unstable(honest, monkeypatch, documented, kind):
+    scatter_add, orders = torch.Tensor.scatter_add, itertools.count()
+
+    def racing(self, dim, index, source):
+        torch_order = torch.arange(len(source)).roll(997 * next(orders))
+        return scatter_add(self, dim, index[torch_order], source[torch_order])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, "scatter_add", racing)
+        if documented:  # as on CUDA
+            patch.setattr(indexing, "racing", lambda operator, kind, device: operator)
+        head = planted(honest, repeats=2)
+    unstable = [stage for stage in head.stages if stage.state == "unstable"]
+    assert [stage.name for stage in unstable] == ["kernel.scatter_add.fp32"]
+    assert unstable[0].reason == "3 different results in 3 runs, first within one process"
+    found = compare(honest, head)
+    assert (found.diagnosis.class_, found.diagnosis.first_stage) == (kind, "kernel.scatter_add.fp32")
+    assert ("torch documents torch.Tensor.scatter_add_" in found.diagnosis.reason) == documented
+    assert (found.verdict.state, found.verdict.level) == ("drifted", "conclusion")
+    assert found.unapprovable is not None and "unstable" in found.unapprovable
+
+
+def test_a_control_that_changes_nothing_makes_a_stage_blind_and_fails_nothing(honest, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(kernels, "softmax", torch.zeros_like)  # which no order of summation moves
+        before = planted(honest)
+    blind = {stage.name for stage in before.stages if stage.state == "blind" and "softmax" in stage.name}
+    assert blind == {"kernel.softmax.fp32", "kernel.softmax_large.fp32", "kernel.softmax.bf16"}
+    stage = next(stage for stage in before.stages if stage.name == "kernel.softmax.fp32")
+    assert stage.reason == "did not move under its control: the reduction in reversed order"
+    again = compare(before, before)
+    assert (again.verdict.state, again.verdict.level) == ("holds", "bit")
+    assert {one.name for one in again.stages if one.state == "blind"} >= blind

@@ -164,7 +164,8 @@ def test_a_scatter_that_adds_as_threads_arrive_is_unstable(honest, monkeypatch, 
 
 def test_a_control_that_changes_nothing_makes_a_stage_blind_and_fails_nothing(honest, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(kernels, "softmax", torch.zeros_like)  # which no order of summation moves
+        # summed in float64, it rounds to the same float32 in whatever order
+        patch.setattr(kernels, "softmax", lambda x: softmax(x.double(), -1).to(x.dtype))
         before = planted(honest)
     blind = {stage.name for stage in before.stages if stage.state == "blind" and "softmax" in stage.name}
     assert blind == {"kernel.softmax.fp32", "kernel.softmax_large.fp32", "kernel.softmax.bf16"}

@@ -43,6 +43,7 @@ PATTERNS = (
     ),
     ("batch.logits.*", "batch.logits.*"),
     ("batch.prefill.*", "batch.logits.*"),
+    ("sampling.*.margins", "sampling.greedy.margins"),
     ("training.gradients.*", "training.gradients.*"),
     ("collective.gradients.*", "training.gradients.*"),
     ("metrics.*.losses", "metrics.digits.losses"),

@@ -113,6 +113,7 @@ def test_rounding_up_to_one_digit(value: float, up: float) -> None:
         ("batch.prefill.split_at_1.fp32", "metric", "float32", "batch.logits.*"),
         ("training.gradients.4x2.head", "metric", "float32", "training.gradients.*"),
         ("collective.gradients.two_ranks", "collective", "float32", "training.gradients.*"),
+        ("sampling.top_p.margins", "metric", "float32", "sampling.greedy.margins"),
         ("training.losses", "metric", "float32", "training.losses"),
         ("rng.torch_normal.1048577", "rng", "float32", "rng.*_normal*"),
     ],

@@ -85,12 +85,12 @@ def test_the_last_of_equals_moves_the_choice_between_ties_alone(monkeypatch):
 
 def test_another_temperature_moves_its_own_text(monkeypatch):
     monkeypatch.setattr(sampling, "TEMPERATURE", 0.8)
-    assert moved("sampling") == ["sampling.temperature.tokens"]
+    assert moved("sampling") == ["sampling.temperature.tokens", "sampling.temperature.margins"]
 
 
 def test_a_dropped_penalty_moves_its_own_text(monkeypatch):
     monkeypatch.setattr(sampling, "FREQUENCY", 0.0)
-    assert moved("sampling") == ["sampling.frequency.tokens"]
+    assert moved("sampling") == ["sampling.frequency.tokens", "sampling.frequency.margins"]
 
 
 def test_rounds_without_a_seed_give_several_texts(monkeypatch):

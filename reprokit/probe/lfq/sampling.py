@@ -21,6 +21,8 @@ PROMPT = 8
 ROUNDS = 3
 TEMPERATURE, TOP_K, TOP_P, PRESENCE, FREQUENCY = 0.7, 20, 0.9, 0.6, 0.4
 NEXT_SEED = "the next seed"
+RUNNER_UP = "the runner-up where it came closest"
+REVERSED = "every reduction over the width in reversed order"
 
 # logits (V,), how often each token was chosen before (V,) and a uniform number () → the next token ()
 Way = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -35,7 +37,7 @@ class Texts:
 
 
 def sampling_stages(device: torch.device, seed: int) -> Iterator[Stage]:
-    """The text of each way, greedy's margins, how many texts the rounds gave, and the choice between planted ties."""
+    """The text of each way with its margins, the choice between planted ties, and how many texts the rounds gave."""
     config = model.Config(context=PROMPT + TOKENS)
     weights = {
         name: weight.to(device) for name, weight in model.quantised_weights(model.raw_weights(config)).items()
@@ -52,32 +54,26 @@ def sampling_stages(device: torch.device, seed: int) -> Iterator[Stage]:
     def texts(seed: int) -> Texts:
         return decoded(seed)
 
+    def runner_up() -> torch.Tensor:
+        """Greedy's text with the second best token where it came closest."""
+        return decoded(seed, {"greedy": _overruled(int(texts(seed).margins[0].argmin()))}).tokens[0]
+
+    reversed_texts = cache(lambda: decoded(seed, reverse=True))
     for row, name in enumerate(WAYS):
-        if name != "greedy":
-            yield Stage(
-                f"sampling.{name}.tokens",
-                "rng",
-                lambda row=row: texts(seed).tokens[row],
-                control=Control(NEXT_SEED, lambda row=row: texts(seed + 1).tokens[row]),
-            )
-    yield Stage(
-        "sampling.greedy.tokens",
-        "sort",
-        lambda: texts(seed).tokens[0],
-        control=Control(
-            "the runner-up where it came closest",
-            lambda: decoded(seed, {"greedy": _overruled(int(texts(seed).margins[0].argmin()))}).tokens[0],
-        ),
-    )
-    yield Stage(
-        "sampling.greedy.margins",
-        "metric",
-        lambda: texts(seed).margins[0],
-        inputs=("sampling.greedy.tokens",),
-        control=Control(
-            "every reduction over the width in reversed order", lambda: decoded(seed, reverse=True).margins[0]
-        ),
-    )
+        drawn = Control(NEXT_SEED, lambda row=row: texts(seed + 1).tokens[row])
+        yield Stage(
+            f"sampling.{name}.tokens",
+            "sort" if name == "greedy" else "rng",
+            lambda row=row: texts(seed).tokens[row],
+            control=Control(RUNNER_UP, runner_up) if name == "greedy" else drawn,
+        )
+        yield Stage(
+            f"sampling.{name}.margins",
+            "metric",
+            lambda row=row: texts(seed).margins[row],
+            inputs=(f"sampling.{name}.tokens",),
+            control=Control(REVERSED, lambda row=row: reversed_texts().margins[row]),
+        )
     twins = weights["head"][::2].repeat_interleave(2, 0)
     tied = {"greedy": greedy, "top_k": top_k}
     yield Stage(

@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -41,6 +42,8 @@ def main() -> NoReturn:
     if options.mode == "strict":
         _with_variables(seeding.variables(options.seed))
     launch.end_with_parent()
+    # ended kindly, it takes its processes and temporary folders along; 128 and the signal, as a shell says it
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     output = launch.claim_output()
     try:
         work = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from contextlib import closing
 
 import pytest
@@ -83,6 +84,14 @@ def test_one_rank_computes_what_the_probe_does_and_two_agree_but_for_rounding(ho
     two = honest["collective.gradients.two_ranks"]["invariance"]
     assert two["reference"] == "collective.gradients.one_rank"
     assert 0 < two["largest"] < 1e-6
+
+
+def test_nothing_is_left_of_a_launch(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with closing(collective.Ranks(CPU, 0, "default", (1,))) as ranks:
+        ranks.result("ranks")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_second_launch_gives_the_turn_behind_those_of_the_first():

@@ -82,13 +82,13 @@ def test_quantised_activations_cost_accuracy_but_not_the_model(weights):
     assert 0.005 < ((full - low).norm() / full.norm()).item() < 0.2
 
 
-def test_logits_hold_both_variants():
+def test_logits_hold_every_variant():
     stages = {stage.name: stage for stage in transformer.layer_stages(CPU, CONFIG)}
-    both = stages["logits"].compute()
-    assert both.shape == (2, 2, 64, 256)
-    assert torch.equal(both[0], stages["logits.fp32"].compute())
-    assert torch.equal(both[1], stages["logits.fp8"].compute())
-    assert stages["logits"].inputs == ("logits.fp32", "logits.fp8")
+    every = stages["logits"].compute()
+    assert every.shape == (4, 2, 64, 256)
+    assert stages["logits"].inputs == ("logits.fp32", "logits.fp8", "logits.bf16", "logits.fp16")
+    for logits, name in zip(every, stages["logits"].inputs, strict=True):
+        assert torch.equal(logits, stages[name].compute().float())
 
 
 def test_every_input_of_a_stage_is_a_stage_before_it():

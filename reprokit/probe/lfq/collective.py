@@ -57,7 +57,7 @@ class Ranks:
         self._process = subprocess.Popen(
             _command(arguments),
             cwd=self._folder.name,
-            env=_environment(),
+            env=_environment(self._folder.name),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
@@ -167,14 +167,17 @@ def _missing(device: torch.device) -> str | None:
     return None
 
 
-def _environment() -> dict[str, str]:
-    """That of the launcher: where it finds this package, and the loopback as the only network."""
+def _environment(folder: str) -> dict[str, str]:
+    """That of the launcher: where it finds this package, the loopback as the only network, and `folder` for its files.
+
+    torchrun never removes the folder of its logs.
+    """
     root = str(Path(__file__).resolve().parents[3])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     loopback = "lo0" if sys.platform == "darwin" else "lo"
     defaults = {"GLOO_SOCKET_IFNAME": loopback, "NCCL_SOCKET_IFNAME": loopback, "OMP_NUM_THREADS": "1"}
     no_traces = {"PYTHONDONTWRITEBYTECODE": "1"} if launch.own_side() else {}
-    return {**defaults, **os.environ, **no_traces, "PYTHONPATH": path}
+    return {**defaults, **os.environ, **no_traces, "PYTHONPATH": path, "TMPDIR": folder}
 
 
 def averaged(gradients: torch.Tensor) -> torch.Tensor:

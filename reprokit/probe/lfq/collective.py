@@ -31,6 +31,7 @@ BUCKETS = (1024, 65536)  # elements that are reduced at once
 PATIENCE_SECONDS = 300
 ALL_ULP = "every input of one rank moved by one ulp"
 Arrays = dict[str, np.ndarray]
+_LAUNCHER = "REPROKIT_LAUNCHER"  # tells the ranks the process id of theirs
 
 
 class Ranks:
@@ -220,6 +221,8 @@ def _one_turn(device: torch.device, reverse: bool = False) -> dict[str, torch.Te
 def _rank(options: argparse.Namespace) -> None:
     """Be one of the ranks; the first writes what was found."""
     launch.end_with_parent()
+    if os.getppid() != int(os.environ[_LAUNCHER]):  # it ended while this one imported torch
+        return
     place = int(os.environ["LOCAL_RANK"])
     device = torch.device(options.device, place) if options.device == "cuda" else torch.device("cpu")
     if options.mode == "strict":
@@ -255,6 +258,7 @@ def main() -> None:
         _rank(options)
         return
     launch.end_with_parent()
+    os.environ[_LAUNCHER] = str(os.getpid())
     from torch.distributed.run import main as torchrun
 
     here = ["--nnodes", "1", "--nproc-per-node", str(WORLD), "--standalone", "--local-addr", "127.0.0.1"]

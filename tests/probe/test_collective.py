@@ -86,6 +86,13 @@ def test_one_rank_computes_what_the_probe_does_and_two_agree_but_for_rounding(ho
     assert 0 < two["largest"] < 1e-6
 
 
+def test_a_probe_within_another_launch_has_ranks_of_its_own(monkeypatch):
+    for name, value in {"LOCAL_RANK": "3", "RANK": "3", "WORLD_SIZE": "8", "PET_NNODES": "4"}.items():
+        monkeypatch.setenv(name, value)
+    with closing(collective.Ranks(CPU, 0, "default", (1,))) as ranks:
+        assert ranks.result("ranks").tolist() == [[0, 2, 4], [1, 2, 4]]
+
+
 def test_nothing_is_left_of_a_launch(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)

@@ -31,6 +31,7 @@ BUCKETS = (1024, 65536)  # elements that are reduced at once
 PATIENCE_SECONDS = 300
 ALL_ULP = "every input of one rank moved by one ulp"
 Arrays = dict[str, np.ndarray]
+_OF_A_LAUNCHER = ("LOCAL_RANK", "RANK", "WORLD_SIZE", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_", "PET_")
 _LAUNCHER = "REPROKIT_LAUNCHER"  # tells the ranks the process id of theirs
 
 
@@ -178,7 +179,9 @@ def _environment(folder: str) -> dict[str, str]:
     loopback = "lo0" if sys.platform == "darwin" else "lo"
     defaults = {"GLOO_SOCKET_IFNAME": loopback, "NCCL_SOCKET_IFNAME": loopback, "OMP_NUM_THREADS": "1"}
     no_traces = {"PYTHONDONTWRITEBYTECODE": "1"} if launch.own_side() else {}
-    return {**defaults, **os.environ, **no_traces, "PYTHONPATH": path, "TMPDIR": folder}
+    # what another launcher set for a job that this one is part of is not meant for these ranks
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(_OF_A_LAUNCHER)}
+    return {**defaults, **inherited, **no_traces, "PYTHONPATH": path, "TMPDIR": folder}
 
 
 def averaged(gradients: torch.Tensor) -> torch.Tensor:
@@ -254,7 +257,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, required=True)
     parser.add_argument("--output", required=True)
     options = parser.parse_args()
-    if "LOCAL_RANK" in os.environ:
+    if _LAUNCHER in os.environ:
         _rank(options)
         return
     launch.end_with_parent()

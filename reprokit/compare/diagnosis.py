@@ -16,9 +16,19 @@ from reprokit.compare.environment import Moved, moved
 from reprokit.compare.faults import intrinsic_faults
 from reprokit.compare.metrics import MetricDiff
 from reprokit.compare.stages import StageDiff
-from reprokit.model.comparison import Diagnosis, DiagnosisClass, FieldChange
+from reprokit.model.comparison import Check, Diagnosis, DiagnosisClass, FieldChange
 
 CausedByChange = Literal["yes", "no", "possible"]
+Cause = Literal["data", "weights", "code", "environment", "randomness"]
+Mark = Literal["cause", "differs", "agrees", "unknown"]
+# Places to search, in this order, and the classes of a diagnosis that one of them explains.
+CAUSES: dict[Cause, tuple[DiagnosisClass, ...]] = {
+    "data": ("data",),
+    "weights": ("weights",),
+    "code": ("code",),
+    "environment": ("environment",),
+    "randomness": ("logic", "nondeterministic-kernel", "statistical"),
+}
 _LONGEST = 80
 _MOST_NAMES = 5
 
@@ -92,7 +102,14 @@ def diagnose(difference: Difference) -> Diagnosis:
         reason = "No number differs."
         if difference.blind:
             reason = f"Only blind stages differ, which proves nothing: {names(difference.blind)}."
-        return Diagnosis(class_=None, caused_by_change="no", first_stage=None, operators=[], reason=reason)
+        return Diagnosis(
+            class_=None,
+            caused_by_change="no",
+            first_stage=None,
+            operators=[],
+            reason=reason,
+            checklist=checklist(difference, None),
+        )
     kind, caused, first, words = _classify(difference)
     operators = _operators(difference.own)
     parts = [words]
@@ -105,7 +122,52 @@ def diagnose(difference: Difference) -> Diagnosis:
         first_stage=None if first is None else first.name,
         operators=operators,  # type: ignore[arg-type]  # operators of stages
         reason=" ".join(parts),
+        checklist=checklist(difference, kind),
     )
+
+
+def checklist(found: Difference, kind: DiagnosisClass | None) -> list[Check]:
+    """Each place where a difference can come from, in the order of search, and what was seen there.
+
+    `kind` is the class that was found: it says which of the places that differ is taken for the cause.
+    """
+    environment, code = found.relevant(code=False), found.relevant(code=True)
+    seen: dict[Cause, tuple[Mark, str]] = {
+        "data": _inputs(found, "data."),
+        "weights": _inputs(found, "weights."),
+        "code": ("differs", f"The code differs: {_change(code[0])}{_more(code)}.")
+        if code
+        else ("agrees", "The measuring code is the same."),
+        "environment": ("differs", f"It differs: {_change(environment[0])}{_more(environment)}.")
+        if environment
+        else ("agrees", "No recorded field that can change numbers differs."),
+        "randomness": _randomness(found),
+    }
+    return [
+        Check(
+            cause=cause, mark="cause" if mark == "differs" and kind in CAUSES[cause] else mark, reason=reason
+        )
+        for cause, (mark, reason) in seen.items()
+    ]
+
+
+def _inputs(found: Difference, prefix: str) -> tuple[Mark, str]:
+    inputs = [stage for stage in found.stages if _is_input(stage, prefix)]
+    if differing := [stage for stage in inputs if stage.drifted]:
+        return "differs", f"Not the same: {names(differing)}."
+    compared = [stage for stage in inputs if stage.comparison.equal]
+    if not compared:
+        return "unknown", "No stage of them was compared."
+    return "agrees", f"All {len(compared)} stages are equal." if len(compared) > 1 else "Its stage is equal."
+
+
+def _randomness(found: Difference) -> tuple[Mark, str]:
+    if unstable := [stage for stage in found.stages if stage.comparison.state == "unstable"]:
+        return "differs", f"Repeated runs of one side differ: {names(unstable)}."
+    if found.seeds_differ:
+        seed = next((change for change in found.changes if change.field.startswith("seeds.")), None)
+        return "differs", f"The seed differs: {_change(seed)}."
+    return "agrees", "Equal seeds, and the repeats of each side agree."
 
 
 def _classify(found: Difference) -> tuple[DiagnosisClass, CausedByChange, StageDiff | None, str]:

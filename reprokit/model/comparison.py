@@ -63,6 +63,22 @@ class LevelResult(Document):
     reasons: Annotated[list[str], Meta(description="What breaks it, worst first; empty where it holds.")]
 
 
+class Check(Document):
+    """One place where a difference can come from."""
+
+    cause: Annotated[
+        Literal["data", "weights", "code", "environment", "randomness"], Meta(description="The place.")
+    ]
+    mark: Annotated[
+        Literal["cause", "differs", "agrees", "unknown"],
+        Meta(
+            description="cause: the diagnosis rests on it; differs: not equal, without being the cause that was "
+            "found; unknown: nothing about it is recorded."
+        ),
+    ]
+    reason: Annotated[str, Meta(description="What was seen there, in one sentence.")]
+
+
 class Diagnosis(Document, rename={"class_": "class"}):
     """What kind of difference it is, where it starts and whether the change under review can be its cause."""
 
@@ -78,6 +94,10 @@ class Diagnosis(Document, rename={"class_": "class"}):
         list[Operator], Meta(description="Operator classes of the stages that moved of their own accord.")
     ]
     reason: Annotated[str, Meta(description="The diagnosis in one or two sentences.")]
+    checklist: Annotated[
+        list[Check],
+        Meta(description="Every place to search, in the order of search; empty where nothing was compared."),
+    ] = []
 
 
 class StageError(Document):

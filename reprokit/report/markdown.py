@@ -24,6 +24,7 @@ def markdown(
         f"### {wording.headline(comparison)}",
         words(wording.sentence(comparison), _REASON_WIDTH),
         f"**Diagnosis{f': {kind}' if kind else ''}.** {words(comparison.diagnosis.reason, 2 * _REASON_WIDTH)}",
+        *_checklist(comparison),
         *_levels(comparison),
         *_environment(comparison),
         *_stages(comparison),
@@ -33,6 +34,16 @@ def markdown(
         *_next(comparison, origin),
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _checklist(comparison: Comparison) -> Iterator[str]:
+    if comparison.diagnosis.class_ is None:
+        return
+    rows = [
+        (check.cause, f"{wording.MARKS[check.mark]} {check.mark}", words(check.reason, _REASON_WIDTH))
+        for check in comparison.diagnosis.checklist
+    ]
+    yield _table(("where to look, in this order", "", "what was seen"), rows)
 
 
 def _next(comparison: Comparison, origin: wording.Origin) -> Iterator[str]:

@@ -27,6 +27,7 @@ def text(
     lines = [title, plain(wording.sentence(comparison), _REASON_WIDTH)]
     for title, body in (
         (_diagnosis_title(comparison), [f"  {plain(comparison.diagnosis.reason, 2 * _REASON_WIDTH)}"]),
+        ("Where to look, in this order", list(_checklist(comparison))),
         ("Levels", list(_levels(comparison))),
         ("Environment", list(_environment(comparison))),
         ("Stages", list(_stages(comparison))),
@@ -43,6 +44,16 @@ def text(
 def _diagnosis_title(comparison: Comparison) -> str:
     kind = comparison.diagnosis.class_
     return "Diagnosis" if kind is None else f"Diagnosis: {kind}"
+
+
+def _checklist(comparison: Comparison) -> Iterator[str]:
+    if comparison.diagnosis.class_ is None:
+        return
+    rows = [
+        (check.cause, f"{wording.MARKS[check.mark]} {check.mark}", plain(check.reason, _REASON_WIDTH))
+        for check in comparison.diagnosis.checklist
+    ]
+    yield from _table(("place", "", "what was seen"), rows)
 
 
 def _next(comparison: Comparison, origin: wording.Origin) -> Iterator[str]:

@@ -26,6 +26,7 @@ CAUSED = {
     "no": "this change cannot have caused it",
     "possible": "this change may have caused it",
 }
+MARKS = {"cause": "✗", "differs": "≠", "agrees": "✓", "unknown": "?"}
 T = TypeVar("T")
 
 

@@ -200,3 +200,90 @@ def test_only_stages_of_another_version_are_the_code_s() -> None:
     found = diagnosis(changed("kernel.gemm.fp32", version=2), source__probe_sha256=OTHER)
     assert (found.class_, found.caused_by_change) == ("code", "yes")
     assert "kernel.gemm.fp32" in found.reason
+
+
+def marks(found: Diagnosis) -> dict[str, str]:
+    assert [check.cause for check in found.checklist] == [
+        "data",
+        "weights",
+        "code",
+        "environment",
+        "randomness",
+    ]
+    return {check.cause: check.mark for check in found.checklist}
+
+
+AGREES = {
+    "data": "agrees",
+    "weights": "agrees",
+    "code": "agrees",
+    "environment": "agrees",
+    "randomness": "agrees",
+}
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        ({}, {}),
+        ({"stages": changed("data.tokens", sha256=OTHER)}, {"data": "cause"}),
+        ({"stages": changed("weights.head", sha256=OTHER)}, {"weights": "cause"}),
+        ({"stages": moved("kernel.gemm.fp32"), "source__probe_sha256": OTHER}, {"code": "cause"}),
+        (
+            {"stages": moved("kernel.gemm.fp32"), "variables__MKL_CBWR": "COMPATIBLE"},
+            {"environment": "cause"},
+        ),
+        # what differs beside the cause is shown, and not taken for it
+        (
+            {"stages": changed("data.tokens", sha256=OTHER), "variables__MKL_CBWR": "COMPATIBLE"},
+            {"data": "cause", "environment": "differs"},
+        ),
+        (
+            {
+                "stages": moved("kernel.gemm.fp32"),
+                "source__probe_sha256": OTHER,
+                "variables__MKL_CBWR": "COMPATIBLE",
+            },
+            {"environment": "cause", "code": "differs"},
+        ),
+        (
+            {
+                "stages": changed(
+                    "kernel.gemm.fp32", state="unstable", reason="2 different results", sha256=OTHER
+                )
+            },
+            {"randomness": "cause"},
+        ),
+        ({"stages": moved("kernel.gemm.fp32")}, {}),
+    ],
+)
+def test_the_checklist_names_every_place_in_the_order_of_search(
+    head: dict[str, Any], expected: dict[str, str]
+) -> None:
+    assert marks(diagnosis(**head)) == AGREES | expected
+
+
+def test_the_checklist_says_what_was_seen() -> None:
+    found = diagnosis(changed("data.tokens", sha256=OTHER), variables__MKL_CBWR="COMPATIBLE")
+    reasons = {check.cause: check.reason for check in found.checklist}
+    assert reasons["data"] == "Not the same: data.tokens."
+    assert reasons["environment"] == "It differs: variables.MKL_CBWR unset → COMPATIBLE."
+    assert reasons["randomness"] == "Equal seeds, and the repeats of each side agree."
+
+
+def test_another_seed_is_in_the_checklist() -> None:
+    seed = diagnosis(moved("rng.torch"), seeds__base=7).checklist[-1]
+    assert (seed.cause, seed.mark, seed.reason) == (
+        "randomness",
+        "cause",
+        "The seed differs: seeds.base 0 → 7.",
+    )
+
+
+def test_without_a_stage_of_data_nothing_is_known_of_them() -> None:
+    rest = [one for one in builders.trace() if not one["name"].startswith("data.")]
+    names = {one["name"] for one in rest}
+    for one in rest:
+        one["inputs"] = [name for name in one["inputs"] if name in names]
+    found = compare(fingerprint(rest), fingerprint(rest)).diagnosis
+    assert marks(found)["data"] == "unknown"

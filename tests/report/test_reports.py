@@ -149,7 +149,7 @@ def test_a_hostile_document_stays_words() -> None:
     assert all(line.isprintable() for line in page.splitlines())
     rows = [line for line in page.splitlines() if line.startswith("| ") and "evil" in line]
     assert rows
-    assert all(row.count("|") == 5 for row in rows)
+    assert all(row.count("|") == (4 if row.startswith("| environment | ") else 5) for row in rows)
 
 
 @pytest.mark.parametrize("render", [text, markdown])
@@ -276,3 +276,16 @@ def test_another_seed_of_a_cell_is_a_matter_of_its_configuration() -> None:
     shown = text(found, origin=Origin(command="reprokit ci --cell gpu"))
     assert "The seeds differ: write `seed: 0` at the cell.\n" in shown
     assert "reprokit ci" not in shown
+
+
+def test_the_places_to_search_stand_in_both_reports() -> None:
+    found = compare(fingerprint(), fingerprint(moved("kernel.gemm.fp32"), variables__MKL_CBWR="COMPATIBLE"))
+    terminal, page = text(found), markdown(found)
+    lines = [line.split() for line in terminal.splitlines()]
+    places = [words[0] for words in lines if len(words) > 2 and words[1] in "✗≠✓?"]
+    assert places == ["data", "weights", "code", "environment", "randomness"]
+    assert "| environment | ✗ cause | It differs: variables.MKL_CBWR unset → COMPATIBLE. |" in page
+    assert "| data | ✓ agrees | Its stage is equal. |" in page
+    same = compare(fingerprint(), fingerprint())
+    assert "Where to look" not in text(same)
+    assert "where to look" not in markdown(same)

@@ -93,7 +93,13 @@ def evidence(stages: Sequence[StageDiff]) -> list[Moved]:
     """Operator classes that moved of their own accord, from the kernels alone where any of them did."""
     own = [stage for stage in stages if stage.own and stage.comparison.state not in ("gone", "other_version")]
     kernels = [stage for stage in own if stage.name.startswith("kernel.")]
-    return [moved(stage.operator, stage.name) for stage in kernels or own]
+    return [moved(stage.operator, stage.name, _other_kernels(stage)) for stage in kernels or own]
+
+
+def _other_kernels(stage: StageDiff) -> bool:
+    """Whether both sides saw the names of a stage's GPU kernels, and not the same ones."""
+    old, new = (None if side is None else side.kernels for side in (stage.base, stage.head))
+    return old is not None and new is not None and old != new
 
 
 def diagnose(difference: Difference) -> Diagnosis:

@@ -28,15 +28,20 @@ Relevance = Literal["likely", "possible", "unlikely"]
 
 @dataclass(frozen=True)
 class Moved:
-    """A stage that moved of its own accord: its operator class and the library that ran it."""
+    """A stage that moved of its own accord: its operator class and the library that ran it.
+
+    `compiled`: its kernel was compiled at run time, or is another one than before.
+    """
 
     operator: str
     library: Literal["numpy", "torch"]
+    compiled: bool = False
 
 
-def moved(operator: str, stage: str) -> Moved:
-    """Evidence of one stage by its operator class and name."""
-    return Moved(operator, "numpy" if "numpy" in stage else "torch")
+def moved(operator: str, stage: str, other_kernels: bool = False) -> Moved:
+    """Evidence of one stage by its operator class and name, and by whether the two sides ran other kernels."""
+    compiled = other_kernels or stage.startswith("kernel.compiled.")
+    return Moved(operator, "numpy" if "numpy" in stage else "torch", compiled)
 
 
 def compare_environment(base: Fingerprint, head: Fingerprint, evidence: Iterable[Moved]) -> list[FieldChange]:
@@ -57,6 +62,8 @@ def compare_environment(base: Fingerprint, head: Fingerprint, evidence: Iterable
     result = []
     for field, (place, rule) in found.items():
         relevance, reason = _relevance(rule, evidence, head.probe.device)
+        # what is known to move other classes explains less than what nobody knows
+        powerless = relevance == "possible" and rule is not None and bool(rule.operators or rule.compiles)
         change = FieldChange(
             field=field,
             base=old.get(field),
@@ -66,7 +73,8 @@ def compare_environment(base: Fingerprint, head: Fingerprint, evidence: Iterable
             reason=reason,
         )
         # what follows from another changed field stands behind it
-        result.append(((_RELEVANCE.index(relevance), bool(causes.get(place)), place, field), change))
+        rank = (_RELEVANCE.index(relevance), powerless, bool(causes.get(place)), place, field)
+        result.append((rank, change))
     return [change for _, change in sorted(result, key=lambda item: item[0])]
 
 
@@ -166,15 +174,11 @@ def _relevance(rule: Rule | None, evidence: set[Moved], device: str) -> tuple[Re
         return "unlikely", f"{rule.evidence}; this probe ran on the {device}"
     if rule.harmless:
         return "unlikely", rule.evidence
-    if not rule.operators:
+    if not rule.operators and not rule.compiles:
         return "possible", rule.evidence
-    hit = sorted(
-        {
-            seen.operator
-            for seen in evidence
-            if seen.operator in rule.operators and rule.library in (None, seen.library)
-        }
-    )
-    if hit:
+    fitting = [seen for seen in evidence if rule.library in (None, seen.library)]
+    if hit := sorted({seen.operator for seen in fitting if seen.operator in rule.operators}):
         return "likely", f"{rule.evidence}; {', '.join(hit)} moved"
+    if rule.compiles and any(seen.compiled for seen in fitting):
+        return "likely", f"{rule.evidence}; a compiled stage moved, or one that ran another kernel"
     return "possible", f"{rule.evidence}; none of what it is known to move did"

@@ -30,7 +30,8 @@ class Rule:
     `operators` are the classes that the field is known to move; empty: it can change numbers, nobody knows which,
     or, with `harmless`, it is known to change none. `library` limits it to stages that run in NumPy or in torch.
     `external`: it belongs to the machine. `causes` are the fields that an effective value follows from: it is
-    external where all of those that changed are.
+    external where all of those that changed are. With `compiles` it also moves, whatever its class, what is compiled at
+    run time, and what ran another kernel than before.
     """
 
     pattern: str
@@ -41,6 +42,7 @@ class Rule:
     library: Library | None = None
     causes: tuple[str, ...] = ()
     device: Literal["cuda"] | None = None
+    compiles: bool = False
 
 
 _CPU = ("cpu.model", "cpu.isa", "cpu.flags_sha256")
@@ -192,7 +194,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "torch.build.*", ANY, "torch's build decides its kernels", causes=("packages.torch", "torch.version")
     ),
-    Rule("packages.triton", ANY, "Triton compiles kernels", device="cuda"),
+    Rule("packages.triton", (), "Triton compiles kernels at run time", device="cuda", compiles=True),
     Rule("packages.flash-attn*", ("attention",), "flash-attention brings attention kernels"),
     Rule("packages.transformer-engine*", ("gemm", "attention", "norm", "quantize"), "it brings FP8 kernels"),
     Rule("packages.nvidia-cublas*", GEMM, "cuBLAS runs the matrix products", device="cuda"),
@@ -224,16 +226,35 @@ RULES: tuple[Rule, ...] = (
     Rule("gpus?*.persistence_mode", (), "it changes start-up, not numbers", external=True, harmless=True),
     Rule("gpus?*.vbios", (), "firmware of the card", external=True, device="cuda"),
     Rule("gpus*", (), "the GPUs this process sees", external=True, device="cuda"),
-    Rule("driver.version", ANY, "a driver brings its own compiler of kernels", external=True, device="cuda"),
+    Rule(
+        "driver.version",
+        ("collective",),
+        "a driver compiles what is built at run time and carries collectives, and runs shipped kernels as they are",
+        external=True,
+        device="cuda",
+        compiles=True,
+    ),
     Rule(
         "driver.cuda_api",
-        ANY,
+        ("collective",),
         "the driver's CUDA version",
         external=True,
         device="cuda",
         causes=("driver.version",),
+        compiles=True,
     ),
-    Rule("driver.libcuda_version", ANY, "the driver library", external=True, device="cuda"),
+    Rule(
+        "driver.libcuda_version",
+        ("collective",),
+        "the driver library compiles what is built at run time",
+        external=True,
+        device="cuda",
+        causes=("driver.version",),
+        compiles=True,
+    ),
+    Rule("driver.nvrtc", (), "NVRTC compiles kernels at run time", device="cuda", compiles=True),
+    Rule("driver.ptxas", (), "ptxas assembles what Triton compiles", device="cuda", compiles=True),
+    Rule("driver.triton", (), "Triton compiles kernels at run time", device="cuda", compiles=True),
     Rule(
         "driver.libcuda_path",
         (),
@@ -292,7 +313,15 @@ RULES: tuple[Rule, ...] = (
     Rule("torch.inductor.*", (), "how compiled kernels are chosen"),
     Rule("torch.num_interop_threads", (), "operators run beside each other, none is split", harmless=True),
     # Loaded libraries.
-    Rule('libraries?"libcuda.so*', ANY, "the driver library compiles kernels", external=True, device="cuda"),
+    Rule(
+        'libraries?"libcuda.so*',
+        ("collective",),
+        "the driver library compiles what is built at run time",
+        external=True,
+        device="cuda",
+        causes=("driver.version",),
+        compiles=True,
+    ),
     Rule('libraries?"libnvidia-*', (), "a part of the driver", external=True, harmless=True),
     Rule('libraries?"*cublas*', GEMM, "cuBLAS runs the matrix products", device="cuda"),
     Rule('libraries?"*cudnn*', ("conv", "attention", "norm"), "cuDNN runs convolutions", device="cuda"),
@@ -343,12 +372,17 @@ def matches(field: str, pattern: str) -> bool:
     return field.startswith(plain) and (plain == pattern == field or fnmatchcase(field, pattern))
 
 
-def movers(operator: str, library: Library, device: str) -> list[Rule]:
-    """The rules whose fields are known to move an operator class, in the order of suspicion."""
+def movers(operator: str, library: Library, device: str, compiled: bool = False) -> list[Rule]:
+    """The rules whose fields are known to move an operator class, in the order of suspicion.
+
+    `compiled`: of a stage whose kernel is compiled at run time.
+    """
     return [
         rule
         for rule in RULES
-        if operator in rule.operators and rule.library in (None, library) and rule.device in (None, device)
+        if (operator in rule.operators or (compiled and rule.compiles))
+        and rule.library in (None, library)
+        and rule.device in (None, device)
     ]
 
 

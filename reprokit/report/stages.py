@@ -13,7 +13,7 @@ from itertools import groupby
 from reprokit.compare.environment import moved
 from reprokit.compare.rules import Rule, movers
 from reprokit.compare.stages import SEEDED
-from reprokit.report.table import table
+from reprokit.report.table import markdown_table, table
 
 _MOST = 3
 ANYTHING = 12  # a field that can move so many classes of operators says little of any of them
@@ -36,7 +36,8 @@ class Listed:
         """Patterns of the fields that can move it, the most telling first."""
         if self.kind == "invariant":
             return []
-        rules = movers(self.operator, moved(self.operator, self.name).library, device)
+        seen = moved(self.operator, self.name)
+        rules = movers(self.operator, seen.library, device, seen.compiled)
         special = [
             rule.pattern
             for rule in rules
@@ -78,12 +79,12 @@ def markdown(stages: Sequence[Listed], parts: dict[str, str], device: str) -> st
 
 
 def _table(stages: Sequence[Listed]) -> str:
-    rows = [("stage", "kind", "class", "version", "control"), ("---",) * 5]
+    rows = []
     for stage in stages:
         control = stage.control or "–"
         control += f"; torch documents {stage.races} as nondeterministic" if stage.races else ""
         rows.append((f"`{stage.name}`", stage.kind, stage.operator, str(stage.version), control))
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return markdown_table(("stage", "kind", "class", "version", "control"), rows)
 
 
 def _movers(stages: Sequence[Listed], device: str) -> Iterator[str]:
@@ -111,5 +112,5 @@ def _general(rule: Rule) -> bool:
 
 
 def _rules(rules: Sequence[Rule]) -> str:
-    rows = [f"| `{rule.pattern}` | {rule.library or 'any'} | {rule.evidence} |" for rule in rules]
-    return "\n".join(["| field | library | why |", "| --- | --- | --- |", *rows])
+    rows = [(f"`{rule.pattern}`", rule.library or "any", rule.evidence) for rule in rules]
+    return markdown_table(("field", "library", "why"), rows)

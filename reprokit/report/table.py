@@ -1,4 +1,4 @@
-"""Aligned columns for a terminal."""
+"""Tables: aligned columns for a terminal, and those of Markdown."""
 
 from __future__ import annotations
 
@@ -18,3 +18,8 @@ def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[st
         yield cut(
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip(), _WIDEST
         )
+
+
+def markdown_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """The same in Markdown, all cells already harmless."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))

@@ -158,8 +158,16 @@ def test_a_driver_upgrade_with_all_that_follows_is_not_the_change_s_fault() -> N
             "libraries": {name: library for name in names},
         }
 
-    base = fingerprint(**machine("570.1", "libcuda.so.1", "aa"))
-    head = fingerprint(moved("kernel.gemm.fp32"), **machine("580.1", "libcuda.so.2", "bb"))
+    base = fingerprint(changed("kernel.gemm.fp32", kernels=["a"]), **machine("570.1", "libcuda.so.1", "aa"))
+    other = changed_all(
+        {
+            "kernel.gemm.fp32": {
+                "content": jittered(numbers_of("kernel.gemm.fp32"), 1e-7),
+                "kernels": ["b"],
+            }
+        }
+    )
+    head = fingerprint(other, **machine("580.1", "libcuda.so.2", "bb"))
     found = compare(base, head)
     assert len(found.environment) == 11
     assert all(change.external for change in found.environment)

@@ -184,8 +184,45 @@ def test_gpu_fields_explain_nothing_on_a_cpu() -> None:
     assert "ran on the cpu" in on_cpu[0].reason
     base = fingerprint(probe__device="cuda")
     on_gpu = compare(base, fingerprint(stages, probe__device="cuda", driver__version="580.1")).environment
-    assert on_gpu[0].relevance == "likely"
+    assert on_gpu[0].relevance == "possible"
     assert on_gpu[0].external
+
+
+@pytest.mark.parametrize(
+    ("name", "operator", "kernels", "relevance"),
+    [
+        ("kernel.gemm.64x64", "gemm", (["sgemm_a"], ["sgemm_a"]), "possible"),
+        ("kernel.gemm.64x64", "gemm", (None, None), "possible"),
+        ("kernel.gemm.64x64", "gemm", (["sgemm_a"], ["sgemm_b"]), "likely"),
+        ("kernel.compiled.softmax.fp32", "softmax", (None, None), "likely"),
+        ("collective.all_reduce", "collective", (None, None), "likely"),
+    ],
+)
+def test_a_driver_matters_where_something_is_compiled_or_collected_or_another_kernel_ran(
+    name: str, operator: str, kernels: tuple[list[str] | None, list[str] | None], relevance: str
+) -> None:
+    sides = []
+    for content, names in zip(([1.0, 2.0], [1.0, 2.0000002]), kernels, strict=True):
+        known = {} if names is None else {"kernels": names}
+        sides.append([*builders.trace(), builders.stage(name, operator, content, **known)])
+    found = compare(
+        fingerprint(sides[0], probe__device="cuda"),
+        fingerprint(sides[1], probe__device="cuda", driver__version="580.1", variables__CUBLAS_X="1"),
+    ).environment
+    driver = next(change for change in found if change.field == "driver.version")
+    assert driver.relevance == relevance
+    if operator == "gemm" and relevance == "possible":
+        assert found[0].field == "variables.CUBLAS_X"
+        assert driver.reason.endswith("none of what it is known to move did")
+
+
+def test_what_cannot_explain_stands_below_what_nobody_knows() -> None:
+    stages = moved("kernel.gemm.fp32")
+    found = changes(stages, system__libc="glibc 2.40", cpu__microcode="0x2b")
+    assert [(change.field, change.relevance) for change in found] == [
+        ("cpu.microcode", "possible"),
+        ("system.libc", "possible"),
+    ]
 
 
 def test_every_rule_can_be_reached() -> None:

@@ -35,10 +35,10 @@ def page() -> str:
         "# What each field can move",
         "Written by `bin/generate-docs` from the rules of the comparator; do not edit by hand. "
         f"{len(RULES)} rules; `*` and `?` stand for anything, and the first that fits a field applies. "
-        "A changed field is **likely** the cause where a stage of a class that it moves did move, **possible** where it "
-        "can change numbers or nothing is known of it, and **unlikely** where it is known to change none. Within a "
-        "section the order is the order of suspicion: what a person sets comes before what follows from it. A field "
-        "that stands in no row is never hidden: it is shown as possible.",
+        "A changed field is **likely** the cause where a stage of a class that it moves did move, **possible** "
+        "where it can change numbers or nothing is known of it, and **unlikely** where it is known to change none. "
+        "Within a section the order is the order of suspicion: what a person sets comes before what follows from it. "
+        "A field that stands in no row is never hidden: it is shown as possible.",
     ]
     order = list(_SECTIONS)
     by_section = sorted(
